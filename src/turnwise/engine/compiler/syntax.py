@@ -168,9 +168,9 @@ class TokenScan:
 
     def _add_token(self, kind: str, value: str) -> None:
         """Add the token that starts here, and move to its end."""
-        self.tokens.append((self._lineno(), kind, value))
+        self.tokens.append((self._lineno, kind, value))
         if len(self.tokens) > MAX_SCANNED_TOKENS:
-            raise TemplateTooLarge(f"more than {MAX_SCANNED_TOKENS} tokens", self._lineno())
+            raise TemplateTooLarge(f"more than {MAX_SCANNED_TOKENS} tokens", self._lineno)
         self._move_to(self.offset + len(value))
 
     def _add_data(self, data: str, sign: str, strip_line: bool) -> None:
@@ -193,13 +193,12 @@ class TokenScan:
         """Refuse what the parser would take long for."""
         count = sum(kind not in UNPARSED for _, kind, _ in self.tokens)
         if count > MAX_TEMPLATE_TOKENS:
-            raise TemplateTooLarge(f"more than {MAX_TEMPLATE_TOKENS} tokens", self._lineno())
+            raise TemplateTooLarge(f"more than {MAX_TEMPLATE_TOKENS} tokens", self._lineno)
         names = {value for _, kind, value in self.tokens if kind == "name"}
         if len(names) > MAX_TEMPLATE_NAMES:
-            raise TemplateTooLarge(
-                f"more than {MAX_TEMPLATE_NAMES} different names", self._lineno()
-            )
+            raise TemplateTooLarge(f"more than {MAX_TEMPLATE_NAMES} different names", self._lineno)
 
+    @property
     def _lineno(self) -> int:
         return pack_position(self.line, self.offset - self.line_start + 1)
 
@@ -237,7 +236,7 @@ class TokenScan:
             open_brackets.append(CLOSING[operator])
             if len(open_brackets) > MAX_NESTING:
                 message = f"more than {MAX_NESTING} brackets within brackets"
-                raise TemplateTooLarge(message, self._lineno(), "depth")
+                raise TemplateTooLarge(message, self._lineno, "depth")
         elif operator in ("}", ")", "]"):
             expected = open_brackets.pop() if open_brackets else None
             if expected != operator:
@@ -248,7 +247,7 @@ class TokenScan:
         """Scan a number, or a name with letters beyond ASCII."""
         text, offset = self.text, self.offset
         if LONG_NUMBER.match(text, offset):
-            raise TemplateTooLarge(f"a number of more than {MAX_DIGITS} digits", self._lineno())
+            raise TemplateTooLarge(f"a number of more than {MAX_DIGITS} digits", self._lineno)
         for name, pattern in RARE_TOKENS:
             token = pattern.match(text, offset)
             if token:
@@ -260,7 +259,7 @@ class TokenScan:
     def _check_name(self, name: str) -> None:
         if len(name) > MAX_NAME_LENGTH:
             message = f"a name of more than {MAX_NAME_LENGTH} characters"
-            raise TemplateTooLarge(message, self._lineno())
+            raise TemplateTooLarge(message, self._lineno)
 
     def _scan_unread(self, kind: str) -> None:
         """Scan the text of a comment or of a raw block, and its end."""
@@ -278,7 +277,7 @@ class TokenScan:
             self._fail(problem)
 
     def _fail(self, message: str) -> NoReturn:
-        raise jinja2.TemplateSyntaxError(message, self._lineno())
+        raise jinja2.TemplateSyntaxError(message, self._lineno)
 
 
 def normalise_newlines(source: str) -> str:
