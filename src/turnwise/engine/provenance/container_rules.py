@@ -13,7 +13,6 @@ from turnwise.engine.provenance.splitting import Follower, merge_fragments, spli
 from turnwise.engine.provenance.text_rules import PART
 from turnwise.engine.provenance.trails import (
     ANY,
-    NOWHERE,
     ROOT,
     Field,
     Rule,
@@ -76,16 +75,11 @@ def _split_key(follower: Follower, text: str, trail: Trail, key: Any) -> Splitti
     owner = follower.resolve(trail)
     if type(owner) is Field:
         return [(text, Field((*owner.path, key), key=True))]
-    if type(owner) is int:
-        return [(text, owner)]
-    if type(owner) is not tuple:
-        return [(text, NOWHERE)]
-    if owner[0] is ITEMS and len(owner) > 2:
-        key_trail = owner[2].get(key)
-    elif owner[0] is EACH:
+    key_trail: Trail = None
+    if type(owner) is int or (type(owner) is tuple and owner[0] is EACH):
         key_trail = owner
-    else:
-        return [(text, NOWHERE)]
+    elif type(owner) is tuple and owner[0] is ITEMS and len(owner) > 2:
+        key_trail = owner[2].get(key)
     fragments = yield key if isinstance(key, str) and key else ANY, key_trail
     return merge_fragments(text, fragments)
 
