@@ -68,9 +68,9 @@ class Follower:
         "problems",
     )
 
-    def __init__(self, budget: int, share: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, budget: int, share: Callable[[], int] | None = None) -> None:
         self._left = budget
-        self._share: Callable[[], int] | None = share
+        self._share = share
         self.problems: set[str] = set()
         # What was found before, by the identity of a trail or list, which is stored too so that it
         # stays alive: parts of one text all ask for the fragments of the whole.
