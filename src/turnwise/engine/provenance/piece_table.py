@@ -199,7 +199,7 @@ class MessageTracker:
             self._start_message(message, len(self.texts))
 
     def _enter_innermost_part(self) -> None:
-        part = next((part for part in reversed(self._part_loops) if part), None)
+        part = next(filter(None, reversed(self._part_loops)), None)
         if part != self.parts[-1]:
             self.part_starts.append(len(self.texts))
             self.parts.append(part)
