@@ -153,13 +153,12 @@ class StatementCompiler(CompilerPart):
             namespace = self.variables.read(target.name).value
             writer.line(f"assign_attribute({namespace}, {target.attr!r}, {code.pair})")
             writer.reads.forget_changeable()
-        elif isinstance(target, (nodes.Tuple, nodes.List)):
+        else:
+            assert isinstance(target, nodes.Tuple)  # jinja2 parses no other target
             parts = [writer.new_pair() for _ in target.items]
             writer.line(f"{join_pairs(parts)}= unpack_values(rt, {code.pair}, {len(parts)})")
             for item, part in zip(target.items, parts, strict=True):
                 self.bind(item, part)
-        else:
-            raise CompileError(f"cannot assign to {type(target).__name__}", target.lineno)
 
     def _bind_name(self, target: nodes.Name, code: Code) -> None:
         writer = self.writer
