@@ -46,6 +46,7 @@ from turnwise.engine.runtime.access import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
 SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
 RANGE = nodes.Name("range", "load")
+OUTPUT = (nodes.Output, nodes.CallBlock, nodes.FilterBlock)
 LOOKAHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
 
 
@@ -62,7 +63,7 @@ class ForLoop:
         looks_ahead = self.needs_object or bool(uses & LOOKAHEAD)
         self.tests_first = node.test is not None and looks_ahead
         self.tests_each = node.test is not None and not looks_ahead
-        self.has_output = _has_output(node.body)
+        self.has_output = any(isinstance(each, OUTPUT) for each in walk(*node.body))
 
 
 class LoopCompiler(CompilerPart):
@@ -274,8 +275,3 @@ def _find_loop_uses(body: Body) -> Iterator[str]:
             yield node.attr
         else:
             stack += child_nodes(node)
-
-
-def _has_output(body: Body) -> bool:
-    output = (nodes.Output, nodes.CallBlock, nodes.FilterBlock)
-    return any(isinstance(node, output) for node in walk(*body))
