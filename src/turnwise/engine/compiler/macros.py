@@ -14,7 +14,7 @@ from jinja2.compiler import find_undeclared
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Code, trail_of
 from turnwise.engine.compiler.context import CompileContext, CompilerPart
-from turnwise.engine.compiler.scopes import KnownMacro
+from turnwise.engine.compiler.scopes import Frame, KnownMacro
 from turnwise.engine.compiler.syntax import CompileError
 from turnwise.engine.compiler.tree import find_assigned_names
 from turnwise.engine.runtime.values import Undefined
@@ -78,13 +78,7 @@ class MacroCompiler(CompilerPart):
 
     def _compile_function(self, node: MacroNode, name: str | None, function: str) -> Code:
         """Write the function of a macro, and return the code of the macro's value."""
-        inner = self.variables.frame.open_scope(node)._replace(
-            loop_depth=0,
-            breakable=False,
-            in_number_loop=False,
-            elements=(),
-            assigning=False,
-        )
+        inner = Frame(self.variables.frame.open_scope(node).symbols)  # it runs elsewhere
         names = [argument.name for argument in node.args]
         used = find_undeclared(node.body, SPECIAL_NAMES)
         first_default = len(names) - len(node.defaults)
