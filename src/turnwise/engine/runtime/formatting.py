@@ -55,7 +55,7 @@ FIELD_BYTES = 400  # of its parts and their trails
 WIDTH_BYTES = 4  # of a character that fills a width or precision
 PRINT_BYTES = 120  # of printing a value that is no text, and of its place in the output
 REPR_BYTES = 4  # for each character: a control character is written as \x00
-CONVERSIONS: dict[str | None, Callable[[Any], str]] = {"r": repr, "a": ascii}
+CONVERSIONS = {"r": repr, "a": ascii}
 
 
 def to_text(rt: Runtime, value: Any, trail: Trail) -> Pair:
