@@ -307,9 +307,9 @@ class WatchedProgram(Program):
     taken: set[int]
 
     def _translate(self) -> GeneratedCode:
-        watched = WatchedTree(parse_again(self.text))
-        self.points = watched.points
+        tree = parse_again(self.text)
+        self.points = WatchedTree(tree).points
         self.taken = set()
-        generated = generate_code(watched.tree, self.shadowed, watched)
+        generated = generate_code(tree, self.shadowed)
         generated.constants[NOTE] = self.taken.add
         return generated

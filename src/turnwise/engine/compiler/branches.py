@@ -56,13 +56,10 @@ class WatchedTree:
 
     Attributes:
         points: Where it branches; point `i` has the outcomes `2 * i` (true, or it ran) and `2 * i + 1` (false).
-        numbers: The number of the point that a wrapping node stands for, by the identity of the node.
     """
 
     def __init__(self, tree: nodes.Template) -> None:
-        self.tree = tree
         self.points: list[BranchPoint] = []
-        self.numbers: dict[int, int] = {}
         for node in sorted(list_nodes(tree), key=lambda node: node.lineno or 0):
             self._watch(node)
 
@@ -94,23 +91,20 @@ class WatchedTree:
         always = nodes.Const(True, lineno=node.lineno)
         return nodes.ExprStmt(self._mark(always, kind, node), lineno=node.lineno)
 
-    def _mark(self, expression: nodes.Expr, kind: str, node: nodes.Node) -> nodes.Expr:
+    def _mark(self, expression: nodes.Expr, kind: str, node: nodes.Node) -> nodes.Node:
         start = find_start(node) if isinstance(node, nodes.Expr) else node.lineno
-        # jinja2 allows no node types of our own; no template can make a MarkSafe
-        marked = nodes.MarkSafe(expression, lineno=node.lineno)
-        self.numbers[id(marked)] = len(self.points)
+        # jinja2 allows no node types of our own; a template has a Keyword only in a call, which compiles it
+        marked = nodes.Keyword(str(len(self.points)), expression, lineno=node.lineno)
         self.points.append(BranchPoint(kind, node, *unpack_position(start)))
         return marked
 
 
 class BranchCompiler(CompilerPart):
-    """Compiles the nodes that note outcomes."""
+    """Compiles the nodes that note outcomes: the number of a point, and the condition."""
 
-    watched: WatchedTree
-
-    def visit_MarkSafe(self, node: nodes.MarkSafe, trail: bool) -> Code:
-        code = self.writer.name_value(self.compile(node.expr, trail))
-        outcome = 2 * self.watched.numbers[id(node)]
+    def visit_Keyword(self, node: nodes.Keyword, trail: bool) -> Code:
+        code = self.writer.name_value(self.compile(node.value, trail))
+        outcome = 2 * int(node.key)
         self.writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
         return code
 

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.branches import BranchCompiler, WatchedTree
+from turnwise.engine.compiler.branches import BranchCompiler
 from turnwise.engine.compiler.calls import CallCompiler
 from turnwise.engine.compiler.codegen import Line
 from turnwise.engine.compiler.context import CompileContext
@@ -46,17 +46,13 @@ class GeneratedCode(NamedTuple):
 
 
 def generate_code(
-    tree: nodes.Template,
-    shadowed: frozenset[str],
-    watched: WatchedTree | None = None,
-    marks_writers: bool = False,
+    tree: nodes.Template, shadowed: frozenset[str], marks_writers: bool = False
 ) -> GeneratedCode:
     """Translate a syntax tree to a Python function `run(rt, context)`.
 
     Args:
-        tree: the template.
+        tree: the template; if its branches are counted, a watched one.
         shadowed: builtin functions whose names are inputs of this template.
-        watched: the same tree, if its branches are counted.
         marks_writers: whether the output says which expression writes each text of it.
 
     Raises:
@@ -74,9 +70,8 @@ def generate_code(
         statements,
         LoopCompiler(context, statements=statements),
         macros,
+        BranchCompiler(context),
     ]
-    if watched is not None:
-        context.parts.append(BranchCompiler(context, watched=watched))
     writer, variables = context.writer, context.variables
     writer.marks_writers = marks_writers
     variables.frame.symbols.analyze_node(tree)
