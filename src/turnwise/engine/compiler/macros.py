@@ -103,7 +103,7 @@ class MacroCompiler(CompilerPart):
                 self.context.compile_body(node.body)
             writer.flush()
             writer.line("rt.depth += 1")
-        special = ("caller" in used, "kwargs" in extra, "varargs" in extra, "caller" in names)
+        special = ("caller" in used, "kwargs" in extra, "varargs" in extra)
         return Code(f"Macro({name!r}, {function}, {tuple(names)!r}, *{special!r})")
 
     def _compile_defaults(self, node: MacroNode, parameters: list[str], first_default: int) -> None:

@@ -269,7 +269,7 @@ def match_arguments(macro: Macro, args: tuple[Pair, ...], kwargs: NamedPairs) ->
     names = macro.arguments
     given = list(args[: len(names)])
     missing = names[len(given) :]
-    has_caller = "caller" in missing or (macro.explicit_caller and not missing)
+    has_caller = "caller" in missing or ("caller" in names and not missing)
     given += [kwargs.pop(name, ABSENT) for name in missing]
     if macro.caller and not has_caller:
         given.append(kwargs.pop("caller", (Undefined("No caller defined"), None)))

@@ -183,7 +183,6 @@ class Macro:
     caller: bool
     catch_kwargs: bool
     catch_varargs: bool
-    explicit_caller: bool
 
     def __repr__(self) -> str:
         return f"<Macro {self.name!r}>" if self.name is not None else "<Macro anonymous>"
