@@ -64,14 +64,12 @@ class WatchedTree:
             self._watch(node)
 
     def _watch(self, node: nodes.Node) -> None:
-        if isinstance(node, (nodes.If, nodes.CondExpr)):
+        if isinstance(node, (nodes.If, nodes.CondExpr, nodes.For)) and node.test is not None:
             node.test = self._wrap(node.test, CONDITIONS[type(node)])
-        elif isinstance(node, (nodes.And, nodes.Or)):
+        if isinstance(node, (nodes.And, nodes.Or)):
             node.left = self._wrap(node.left, OPERAND)
             node.right = self._wrap(node.right, OPERAND)
         elif isinstance(node, nodes.For):
-            if node.test is not None:
-                node.test = self._wrap(node.test, CONDITIONS[nodes.For])
             node.body.insert(0, self._note_run(node, LOOP))
             if node.else_:
                 node.else_.insert(0, self._note_run(node, LOOP_ELSE))
