@@ -85,8 +85,7 @@ class LoopCompiler(CompilerPart):
             elements = Kind.INT
         if items.kind is Kind.MESSAGES:
             elements = Kind.MESSAGE
-        self.writer.line(f"t{number}, o{number}, k{number} = start_loop(rt, {items.pair}, {cost})")
-        self._compile_loop(ForLoop(node, number, elements))
+        self._compile_loop(ForLoop(node, number, elements), f"{items.pair}, {cost}")
 
     def _compile_recursive(self, node: nodes.For) -> None:
         """Compile the loop as a function, so that `loop(children)` can run it again."""
@@ -99,15 +98,13 @@ class LoopCompiler(CompilerPart):
             writer.line("if depth0 >= rt.depth: raise limit_error('depth')")
             writer.line(f"def {run}_(pair): return capture_output(rt, {run}(pair, depth0 + 1))")
             cost = self.context.costs.of_round(node) + MACRO_CALL_STEPS
-            writer.line(
-                f"t{number}, o{number}, k{number} = start_loop(rt, pair[0], pair[1], {cost})"
-            )
-            self._compile_loop(ForLoop(node, number))
+            self._compile_loop(ForLoop(node, number), f"pair[0], pair[1], {cost}")
         writer.line(f"{writer.out} += {run}(({items.pair}), 0)")
 
-    def _compile_loop(self, loop: ForLoop) -> None:
-        """Compile the loop over elements that are in their variables already."""
+    def _compile_loop(self, loop: ForLoop, items: str) -> None:
+        """Compile the loop over these items: their value and trail, and what a round costs."""
         writer, node, number = self.writer, loop.node, loop.number
+        writer.line(f"t{number}, o{number}, k{number} = start_loop(rt, {items})")
         inner = self._open_body(loop)
         loop_variable = ""
         if loop.uses_loop:
