@@ -40,7 +40,6 @@ INLINE = {
     "true": "{0} is True",
     "false": "{0} is False",
 }
-INLINE_NAMES = {"Undefined": Undefined, "Safe": Safe}
 ITERABLE = (str, list, tuple, dict, Undefined, Loop, Stream, View, range)
 SEQUENCE = (str, list, tuple, dict, range)
 
@@ -72,10 +71,7 @@ def make_text_test(name: str) -> Test:
 
 
 TYPE_TESTS: dict[str, Test] = {
-    **{
-        name: eval(f"lambda rt, value: {form.format('value')}", INLINE_NAMES)
-        for name, form in INLINE.items()
-    },
+    **{name: eval(f"lambda rt, value: {form.format('value')}") for name, form in INLINE.items()},
     "callable": lambda rt, value: isinstance(value, (Macro, Function, Undefined)),
     "integer": lambda rt, value: type(value) is int,
     "float": lambda rt, value: type(value) is float,
@@ -94,8 +90,8 @@ TESTS: dict[str, Test] = {
     **dict.fromkeys(["le", "<="], make_comparison_test("lteq")),
     **dict.fromkeys(["gt", ">", "greaterthan"], make_comparison_test("gt")),
     **dict.fromkeys(["ge", ">="], make_comparison_test("gteq")),
-    "even": lambda rt, value: bool(require_number(value) % 2 == 0),
-    "odd": lambda rt, value: bool(require_number(value) % 2 == 1),
+    "even": lambda rt, value: require_number(value) % 2 == 0,
+    "odd": lambda rt, value: require_number(value) % 2 == 1,
     "in": contains,
     "sameas": lambda rt, value, other: value is other,
     "lower": charge_call(make_text_test("islower"), 100),
