@@ -80,7 +80,7 @@ def reject_misspelt_options(
         close = get_close_matches(name, known, 1, CLOSE_TO_ARGUMENT)
         close += get_close_matches(name, unused, 1, CLOSE_TO_VARIABLE)
         hint = f"did you mean {close[0]}?" if close else ""
-        if name in ENCODE_ARGUMENTS and name not in known:
+        if name in ENCODE_ARGUMENTS:
             hint = f"It takes: {', '.join(name for name in known if name not in refused)}."
         if hint:
             message = f"{verb} takes no {name!r}, and the template does not read it"
