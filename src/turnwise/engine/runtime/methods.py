@@ -99,16 +99,15 @@ def make_split(name: str) -> Builtin:
     ) -> Pair:
         separator = require_defined(sep)
         limit = require_integer(maxsplit)
+        count = len(value) // 2 + 1
         if isinstance(separator, str):
             if not separator:
                 raise Failure("empty separator")
-        elif separator is not None:
-            raise Failure(f"must be str or None, not {type(separator).__name__}")
-        count = len(value) // 2 + 1
-        if separator is not None:
             # the search is made twice: to count and to cut
             rt.charge_bytes(2 * search_bytes(value, separator, backwards=name == "rsplit"))
             count = value.count(separator) + 1
+        elif separator is not None:
+            raise Failure(f"must be str or None, not {type(separator).__name__}")
         rt.charge_bytes(text_bytes(value) + PART_BYTES * count)
         parts = getattr(value, name)(separator, limit)
         return parts, (SPLIT, value, trail, parts)
@@ -247,8 +246,8 @@ def join_with_separator(
     width = char_bytes(separator) if separator else 1
     if not all(map(str.isascii, texts)):
         width = 4
-    rt.charge_bytes(width * (sum(map(len, texts)) + len(separator) * len(texts)))
-    rt.charge_bytes(ELEMENT_BYTES * len(texts))
+    size = sum(map(len, texts)) + len(separator) * len(texts)
+    rt.charge_bytes(width * size + ELEMENT_BYTES * len(texts))
     return separator.join(texts), trace_joined(texts, trail, separator, separator_trail)
 
 
