@@ -164,8 +164,8 @@ def get_item(rt: Runtime, value: Any, trail: Trail, key: Any) -> Pair:
         if type(key) in (int, bool) and -size <= key < size:
             at = key % size
             return value[key], (PART, value, trail, at) if isinstance(value, str) else (trail, at)
-    elif kind is Undefined:
-        raise value.failure()
+    else:
+        check_defined(value)
     if isinstance(key, str) and (kind is not dict or key in METHODS[dict]):
         return get_attribute(rt, value, trail, key)
     return make_undefined(value, key)

@@ -180,9 +180,9 @@ def _format_conversion(rt: Runtime, spec: re.Match[str], arguments: PercentArgum
     value, trail = arguments.take_next() if key is None else arguments.take_named(key)
     if kind == "s":
         value, trail = to_text(rt, value, trail)
-    elif type(value) is Undefined and kind not in "ra":
-        raise value.failure()
     else:
+        if kind not in "ra":
+            check_defined(value)
         _charge_conversion(rt, kind, value)
     dot = "." if "." in spec[0] else ""
     if precision is not None:

@@ -230,8 +230,7 @@ def contains(rt: Runtime, value: Any, container: Any) -> bool:
     try:
         return value in container
     except TypeError as error:
-        if type(value) is Undefined:
-            raise value.failure() from None
+        check_defined(value)
         raise Failure(_rename_types(error, value, container)) from None
 
 

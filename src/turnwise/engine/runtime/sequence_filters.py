@@ -148,8 +148,7 @@ def _sort_indices(rt: Runtime, keys: list[Any], reverse: Pair = FALSE) -> list[i
     except TypeError as error:
         for key in keys:
             for part in key if type(key) is list else (key,):
-                if type(part) is Undefined:
-                    raise part.failure() from None
+                check_defined(part)
         raise Failure(str(error)) from None
 
 

@@ -76,9 +76,6 @@ class Undefined:
     owner: str = ""
     key: str = ""
 
-    def failure(self) -> UndefinedFailure:
-        return UndefinedFailure(self)
-
     def __str__(self) -> str:
         return ""
 
@@ -99,7 +96,7 @@ class Undefined:
 
 
 def _fail(undefined: Undefined, *_: Any, **__: Any) -> NoReturn:
-    raise undefined.failure()
+    raise UndefinedFailure(undefined)
 
 
 FAILING = (
@@ -113,7 +110,7 @@ for _name in FAILING.split():
 def check_defined(value: Any) -> None:
     """Raise an error if a value is undefined."""
     if type(value) is Undefined:
-        raise value.failure()
+        raise UndefinedFailure(value)
 
 
 class Namespace:
