@@ -120,11 +120,6 @@ class ReadCache:
     def remember(self, owner: str, key: str, code: Code) -> None:
         self.scopes[-1].setdefault(owner, {})[key] = code
 
-    def adopt(self, reads: Reads) -> None:
-        """Remember the reads of a block that turned out to be part of this one."""
-        for owner, codes in reads.items():
-            self.scopes[-1].setdefault(owner, {}).update(codes)
-
     def forget(self, variable: str) -> None:
         """Drop the reads of a variable that is assigned again."""
         for scope in self.scopes:
@@ -232,8 +227,10 @@ class CodeWriter:
         self.lines = outer_lines
 
     def adopt(self, draft: Draft) -> None:
+        """Write the lines of a draft; what it reads was read in this block."""
         self.lines += draft.lines
-        self.reads.adopt(draft.reads)
+        for owner, codes in draft.reads.items():
+            self.reads.scopes[-1].setdefault(owner, {}).update(codes)
 
     # ---- variables ----
 
