@@ -116,7 +116,12 @@ class ValueCompiler(CompilerPart):
     def visit_Getitem(self, node: nodes.Getitem, trail: bool) -> Code:
         owner = self.writer.store_value(self.compile(node.node))
         if isinstance(node.arg, nodes.Slice):
-            return self._compile_slice(owner, node.arg)
+            parts = (node.arg.start, node.arg.stop, node.arg.step)
+            bounds = ", ".join(
+                "None" if part is None else self.compile_value(part) for part in parts
+            )
+            function = "get_constant_slice" if self.variables.frame.constant else "get_slice"
+            return self.writer.store_pair(f"{function}(rt, {owner.pair}, {bounds})")
         key = self.compile(node.arg, False)
         self.writer.lineno = node.lineno
         call = f"get_item(rt, {owner.pair}, {key.value})"
@@ -133,14 +138,6 @@ class ValueCompiler(CompilerPart):
             self.writer.flush()
             self.writer.line(f"{self.writer.out} += ('', (BOUND, {code.trail}))")
         return code
-
-    def _compile_slice(self, owner: Code, node: nodes.Slice) -> Code:
-        bounds = [
-            "None" if bound is None else self.compile_value(bound)
-            for bound in (node.start, node.stop, node.step)
-        ]
-        function = "get_constant_slice" if self.variables.frame.constant else "get_slice"
-        return self.writer.store_pair(f"{function}(rt, {owner.pair}, {', '.join(bounds)})")
 
     def _read_field(self, owner: Code, name: str, call: str, trail: bool) -> Code:
         """Look a field up, unless it is available from an earlier lookup."""
