@@ -42,7 +42,7 @@ class _UnassignedReads(NodeVisitor):
 
     def read(self, assigned: Names, *expressions: nodes.Node | None) -> None:
         """Note the names in expressions that are not assigned for certain."""
-        for node in walk(*(one for one in expressions if one is not None)):
+        for node in walk(*filter(None, expressions)):
             if isinstance(node, nodes.NSRef) or (
                 isinstance(node, nodes.Name) and node.ctx == "load"
             ):
