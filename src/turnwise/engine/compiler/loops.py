@@ -112,15 +112,21 @@ class LoopCompiler(CompilerPart):
         inner.symbols.analyze_node(node, for_branch="body")
         if loop.tests_first:
             self._filter_elements(loop)
-        if loop_variable:
-            self._define_loop(loop, loop_variable)
+        if loop.needs_object:
+            self.variables.loops.pop(loop_variable, None)
+            arguments = f"depth0, again{number}_" if node.recursive else "0, None"
+            value = Code(f"Loop(t{number}, o{number}, {arguments})")
+            self.variables.assign(loop_variable, value)
+        elif loop.uses_loop:  # `loop` is only a name for the variables of this loop
+            self.variables.loops[loop_variable] = number
         if node.else_:
             writer.line(f"e{number} = True")
         self._emit_marker(loop, "LOOP")
         if loop.tests_each and loop.uses_loop:
             writer.line(f"i{number} = start_count(t{number})")
-        is_counted = loop.uses_loop and not loop.tests_each
-        with self._iterate(loop, loop.elements, inner, is_counted) as element_trail:
+        with self._iterate(
+            loop, loop.elements, inner, is_counted=loop.uses_loop and not loop.tests_each
+        ) as element_trail:
             if loop.tests_each:
                 self._skip_unless_test(loop)
             if loop.needs_object:
@@ -177,16 +183,6 @@ class LoopCompiler(CompilerPart):
                 with self.variables.use_frame(frame):
                     self.statements.bind(unpacked, element)
             yield element.trail
-
-    def _define_loop(self, loop: ForLoop, variable: str) -> None:
-        """Make `loop` an object, or only a name for the variables of this loop."""
-        number = loop.number
-        if not loop.needs_object:
-            self.variables.loops[variable] = number
-            return
-        self.variables.loops.pop(variable, None)
-        arguments = f"depth0, again{number}_" if loop.node.recursive else "0, None"
-        self.variables.assign(variable, Code(f"Loop(t{number}, o{number}, {arguments})"))
 
     def _filter_elements(self, loop: ForLoop) -> None:
         """Test all elements before the loop."""
