@@ -42,7 +42,9 @@ class MacroCompiler(CompilerPart):
     def visit_Macro(self, node: nodes.Macro) -> None:
         variable = self.variables.read(node.name).value
         function = self.writer.temporary("macro")
-        if self.variables.frame.is_top_level and self._is_known(node):
+        frame = self.variables.frame
+        runs_once = frame.symbols.parent is None and not frame.conditional
+        if runs_once and self._is_known(node):
             arguments = tuple(argument.name for argument in node.args)
             self.variables.macros[node.name] = KnownMacro(variable, function, arguments)
         value = self._compile_function(node, node.name, function)

@@ -69,11 +69,6 @@ class Frame(NamedTuple):
         frame.symbols.analyze_node(node, **branch)
         return frame
 
-    @property
-    def is_top_level(self) -> bool:
-        """Whether code here runs exactly once."""
-        return self.symbols.parent is None and not self.conditional
-
 
 class Variables:
     """The Python variables of a program: which names they are, and what is known about their values."""
