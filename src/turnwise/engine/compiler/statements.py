@@ -82,7 +82,15 @@ class StatementCompiler(CompilerPart):
             with self.writer.block(f"if {self.compile_value(node.test)}:"):
                 self._compile_branch(node.body)
             for branch in node.elif_:
-                self._compile_elif(branch, else_blocks)
+                with self.writer.draft() as draft:
+                    test = self.compile_value(branch.test)
+                keyword = "elif"
+                if draft.lines:  # a test with lines of its own is an `if` within the `else`
+                    else_blocks.enter_context(self.writer.block("else:"))
+                    self.writer.adopt(draft)
+                    keyword = "if"
+                with self.writer.block(f"{keyword} {test}:"):
+                    self._compile_branch(branch.body)
             if node.else_:
                 with self.writer.block("else:"):
                     self._compile_branch(node.else_)
@@ -94,18 +102,6 @@ class StatementCompiler(CompilerPart):
             self.writer.line(f"rt.steps -= {steps}")
             self.writer.line("if rt.steps < 0: check_call_budget(rt)")
         self.context.compile_body(body)
-
-    def _compile_elif(self, branch: nodes.If, else_blocks: ExitStack) -> None:
-        """Write `elif test:`, or `else:` and `if test:` in it where the test needs lines of its own."""
-        with self.writer.draft() as draft:
-            test = self.compile_value(branch.test)
-        head = f"elif {test}:"
-        if draft.lines:
-            else_blocks.enter_context(self.writer.block("else:"))
-            self.writer.adopt(draft)
-            head = f"if {test}:"
-        with self.writer.block(head):
-            self._compile_branch(branch.body)
 
     def visit_Break(self, node: nodes.Break | nodes.Continue) -> None:
         keyword = type(node).__name__.lower()
