@@ -424,8 +424,8 @@ SYNTAX_HINTS = {
     r"unexpected character '[&!?]'": "operators are words: `and`, `or`, `not`, and `a if condition else b`",
     r"expected token 'name', got '\|'": "operators are words: `or` instead of `||`",
     r"got '='$": "`==` compares; `=` assigns, in {% set %} and in arguments",
-    r"expected token 'end of statement block', got 'if'": "a second condition is {% elif condition %}",
-    r"unknown tag 'else ?if'": "a second condition is {% elif condition %}",
+    r"expected token 'end of statement block', got 'if'|unknown tag 'else ?if'": "a second condition "
+    "is {% elif condition %}",
     r"unknown tag 'end\w*'.{0,400}innermost block": "blocks are closed in the reverse order of their opening",
     r"unknown tag 'end\w*'": "no block is open here: its opening tag is missing, or it is closed twice",
     r"unknown tag": "chat templates have for, if, set, macro, call, filter, with, raw, break, continue and generation; "
