@@ -7,7 +7,7 @@ third of the time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from jinja2 import nodes
@@ -74,10 +74,10 @@ def find_assigned_names(found: Iterable[nodes.Node]) -> Iterator[str]:
             yield node.name
 
 
-def flat_children(node: nodes.Node) -> list[nodes.Node]:
+def flat_children(node: nodes.Node) -> Sequence[nodes.Node]:
     """Return the nodes right below a node; a chain of `+` counts as one node, however long."""
     if isinstance(node, nodes.Add):
-        return list(flatten_chain(node))
+        return flatten_chain(node)
     return child_nodes(node)
 
 
