@@ -94,18 +94,16 @@ class _UnassignedReads(NodeVisitor):
 
     def visit_CallBlock(self, node: nodes.CallBlock, assigned: Names) -> Names:
         self.read(assigned, node.call)
-        self._run_macro(node, assigned)
-        return assigned
+        return self._run_macro(node, assigned)
 
     def visit_Macro(self, node: nodes.Macro, assigned: Names) -> Names:
-        assigned |= {node.name}
-        self._run_macro(node, assigned)
-        return assigned
+        return self._run_macro(node, assigned | {node.name})
 
-    def _run_macro(self, node: nodes.Macro | nodes.CallBlock, assigned: Names) -> None:
+    def _run_macro(self, node: nodes.Macro | nodes.CallBlock, assigned: Names) -> Names:
         inner = assigned.union(_targets(*node.args), SPECIAL_NAMES)
         self.read(inner, *node.defaults)
         self.run(node.body, inner)
+        return assigned
 
 
 def _targets(*targets: nodes.Node) -> Names:
