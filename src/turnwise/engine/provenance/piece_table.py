@@ -155,7 +155,10 @@ class MessageTracker:
                 self._move_to_part(trail)
         self._enter_innermost_message()
         if len(self.parts) > 1 or (self._part_loops and self._part_loops[-1]):
-            self._enter_innermost_part()
+            part = next(filter(None, reversed(self._part_loops)), None)
+            if part != self.parts[-1]:
+                self.part_starts.append(len(self.texts))
+                self.parts.append(part)
 
     def _move_to_part(self, trail: Trail) -> None:
         part = self._part_loops[-1]
@@ -197,12 +200,6 @@ class MessageTracker:
         if message != self._message:
             self._message = message
             self._start_message(message, len(self.texts))
-
-    def _enter_innermost_part(self) -> None:
-        part = next(filter(None, reversed(self._part_loops)), None)
-        if part != self.parts[-1]:
-            self.part_starts.append(len(self.texts))
-            self.parts.append(part)
 
     def _start_message(self, message: int | None, index: int) -> None:
         """Record that from the text `index` on this message is written."""
