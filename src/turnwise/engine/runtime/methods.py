@@ -57,8 +57,7 @@ def require_defined(argument: Pair) -> Any:
 
     An undefined one is an error here rather than inside Python.
     """
-    check_defined(argument[0])
-    return argument[0]
+    return check_defined(argument[0])
 
 
 def require_integer(argument: Pair) -> int:

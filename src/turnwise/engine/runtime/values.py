@@ -107,10 +107,11 @@ for _name in FAILING.split():
     setattr(Undefined, f"__{_name}__", _fail)
 
 
-def check_defined(value: Any) -> None:
-    """Raise an error if a value is undefined."""
+def check_defined(value: Any) -> Any:
+    """Return a value; raise an error if it is undefined."""
     if type(value) is Undefined:
         raise UndefinedFailure(value)
+    return value
 
 
 class Namespace:
