@@ -327,7 +327,7 @@ class _Proof(NodeVisitor):
         """Return whether a node reads the messages, the loop or the flag in a way that is proven."""
         if isinstance(node, nodes.Test):
             name = getattr(node.node, "name", None)
-            return (name == PROMPT_FLAG or name in self._skipped) and node.name in EMPTINESS
+            return name in {PROMPT_FLAG, *self._skipped} and node.name in EMPTINESS
         if isinstance(node, nodes.Compare):
             return self._is_count_above_zero(node)
         if isinstance(node, nodes.Getattr):

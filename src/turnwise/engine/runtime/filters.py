@@ -57,6 +57,7 @@ from turnwise.engine.runtime.measures import (
 )
 from turnwise.engine.runtime.methods import (
     METHODS,
+    UNLIMITED,
     join_with_separator,
     require_defined,
     require_integer,
@@ -113,7 +114,7 @@ template_filter("string", cost=0, text=True)(to_text)
 def replace_text(
     rt: Runtime, value: Any, trail: Trail, old: Pair, new: Pair, count: Pair = NONE
 ) -> Pair:
-    limit = (-1, None) if count[0] is None else count
+    limit = UNLIMITED if count[0] is None else count
     return STRINGS["replace"](
         rt, *to_text(rt, value, trail), to_text(rt, *old), to_text(rt, *new), limit
     )

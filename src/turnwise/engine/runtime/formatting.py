@@ -265,10 +265,9 @@ def format_braces(
     """Return `form.format(*args, **kwargs)`; fields read items, never Python attributes."""
     if depth < 0:
         raise Failure("Max string recursion exceeded")
-    parsed = list(string.Formatter().parse(form))
     parts: list[Any] = []
     start = 0
-    for literal, name, spec, convert in parsed:
+    for literal, name, spec, convert in list(string.Formatter().parse(form)):
         parts += (literal, (PART, form, trail, start))
         start += len(literal)
         if name is None:

@@ -128,11 +128,10 @@ class Limits:
         steps += characters * self.steps_per_character
         size = containers * (self.bytes_per_value + containers * self.bytes_per_pair)
         size += characters * self.bytes_per_character
-        output = containers * self.output_per_value + characters * self.output_per_character
         return {
             "steps": min(steps, self.steps * self.max_growth),
             "bytes": min(size, self.bytes * self.max_bytes_growth),
-            "output": output,
+            "output": containers * self.output_per_value + characters * self.output_per_character,
         }
 
     def for_source(self, characters: int) -> Limits:
