@@ -165,14 +165,11 @@ class ReplyCodec:
         if "content" not in self.grammar.sources:
             return None
         from turnwise.replies.call_ids import CallIds, find_call_ids
-        from turnwise.replies.parser.parser import read_plain
         from turnwise.replies.parser.prefill import prefill_of
 
-        prefill = prefill_of(self.grammar, prompt)
-        parsed = None if prefill else read_plain(self._grammar_for(tokenizer, None), reply)
-        if parsed is None:
-            call_ids = CallIds((prompt or "").removesuffix(prefill), find_call_ids(messages))
-            parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
+        before_reply = (prompt or "").removesuffix(prefill_of(self.grammar, prompt))
+        call_ids = CallIds(before_reply, find_call_ids(messages))
+        parsed = self.parser(prompt, tools, tokenizer, call_ids=call_ids).read(reply)
         return self.input_format.to_message(parsed)
 
     def to_input(self, messages: Any) -> Any:

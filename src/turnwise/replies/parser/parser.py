@@ -42,7 +42,7 @@ from turnwise.replies.grammar_parts import GrammarParts
 from turnwise.replies.parser.buffer import ParseBuffer
 from turnwise.replies.parser.compiled_grammar import ALL_TOLERANCES, CompiledGrammar
 from turnwise.replies.parser.detokenizer import IncrementalDetokenizer
-from turnwise.replies.parser.markers import MarkerKind, MarkerTag, collect_texts
+from turnwise.replies.parser.markers import collect_texts
 from turnwise.replies.parser.message_builder import (
     CallsInReasoning,
     CutCalls,
@@ -65,7 +65,6 @@ _ONE_KIND_HINT = "a parser reads one reply, of text or of ids: use a new parser"
 _CLOSED_HINT = "another reply has another parser: template.parser()"
 _RENDER_HINT = "render it first: template.render(messages, add_generation_prompt=True)"
 _CACHE_SIZE = 64  # compiled grammars
-_STOP = MarkerTag(MarkerKind.STOP)
 _OPEN_STATUSES = ("unterminated", CUT)  # with which a reply breaks off
 POLICIES = {name: get_args(choices) for name, choices in get_type_hints(ReplyPolicy).items()}
 
@@ -399,24 +398,6 @@ class Parser:
             raw = text[start:end]
             attempts.append(Attempt(record.status, start, end, raw, record.name, record.call))
         message.attempts = tuple(attempts)
-
-
-def read_plain(grammar: GrammarParts, reply: Any) -> Message | None:
-    """Return the role and the content of a reply that is a text without markers and a stop; None for any other.
-
-    Fast path, for prompts without a prefill. Without it, a turn of a session takes 1.4 times as long
-    (`benchmarks/growing.py`).
-    """
-    compiled, region = _compile_grammar(grammar, ALL_TOLERANCES, None), grammar.reasoning
-    is_reasoning = region is not None and not region.open
-    has_unmarked = compiled.bare_lookahead or compiled.formats_without_opener
-    if is_reasoning or has_unmarked or compiled.channel_header_format:
-        return None  # it may begin with something else
-    if not isinstance(reply, str) or reply[:1].isspace():
-        return None
-    match, end = compiled.content_matcher.find(reply, 0, ended=True)
-    is_plain = end and match == (_STOP, end, len(reply))
-    return Message(role="assistant", content=reply[:end]) if is_plain else None
 
 
 _compiled: dict[tuple[int, int, frozenset[str]], tuple[GrammarParts, Any, CompiledGrammar]] = {}
