@@ -195,7 +195,7 @@ class BatchEncoder:
             arguments = dict(conversation(row).arguments)
             messages = arguments.pop("messages")
         laid_out = None if arguments else self.lay_out(messages, read_form(messages), True)
-        return laid_out or _EncodedRow.of(self._encode_in_full(messages, arguments))
+        return laid_out or _EncodedRow.of(self._encode_row(messages, arguments))
 
     def lay_out(self, messages: Any, row: FormAndContents, is_plain: bool) -> _LaidOutRow | None:
         """Return a row with its layout, if that is known.
@@ -221,10 +221,6 @@ class BatchEncoder:
         self._contents += contents
         # Faster than calling the class, which happens for every row.
         return tuple.__new__(_LaidOutRow, (messages, contents, layout))
-
-    def _encode_in_full(self, messages: Any, arguments: JsonMapping = NO_ARGUMENTS) -> Encoded:
-        """Encode a row as `encode` does it, which may learn more about the turns of the template."""
-        return self._encode_row(messages, arguments)
 
     def encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
@@ -303,7 +299,7 @@ class BatchEncoder:
             if isinstance(row, _LaidOutRow) and is_wanted(index, row):
                 self.rows[index] = None
                 try:
-                    self.rows[index] = _EncodedRow.of(self._encode_in_full(row.messages))
+                    self.rows[index] = _EncodedRow.of(self._encode_row(row.messages, NO_ARGUMENTS))
                 except TurnwiseError as error:
                     self._note_error(index, error)
 
