@@ -104,3 +104,11 @@ def test_arguments_of_one_form_are_joined(name: str) -> None:
         found = renderer.render(messages)
         assert found.pieces == program.render(messages).pieces
     assert found._join_sections() is not None
+
+
+@pytest.mark.parametrize("key", [None, 1.5, True, 7, "a b"])
+def test_origins_name_keys_of_any_type(key: Any) -> None:
+    found = RENDERERS[0].render(chat({key: {"a": "b"}}, "x"))
+    fields = [origin.field for _, origin in found.pieces]
+    place = f"messages[1].tool_calls[0].function.arguments[{key!r}]"
+    assert {place, f"{place}.a"} <= {*fields}

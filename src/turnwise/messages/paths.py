@@ -9,12 +9,8 @@ def format_path(path: Path) -> str:
     """Write a path as in Python: `("tools", 0, "x y")` becomes `tools[0]['x y']`."""
     text = ""
     for step in path:
-        if isinstance(step, int):
-            text += f"[{step}]"
-        elif not text:
-            text = step
-        elif step.isidentifier():
-            text += f".{step}"
+        if isinstance(step, str) and (not text or step.isidentifier()):
+            text += f".{step}" if text else step
         else:
-            text += f"[{step!r}]"
+            text += f"[{step!r}]"  # keys of arguments are of any type
     return text
