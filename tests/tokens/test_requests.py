@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from datetime import datetime
 from typing import Any
@@ -107,3 +108,34 @@ def test_each_call_warns() -> None:
         with pytest.warns(turnwise.TurnwiseWarning, match="sep_token"):
             encoded = template.encode(CHAT, "turnwise")
         assert any("sep_token" in warning for warning in encoded.warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("tool_choice", ("none", "required", "auto", None)),
+        ("response_format", ({"type": "json_object"}, {"type": "text"}, None)),
+        ("reasoning", (True, False, "low", None)),
+        ("parallel_tool_calls", (True, False, None)),
+    ],
+)
+@pytest.mark.parametrize("train_on", ["assistant", "content"])
+def test_what_a_request_asks_is_no_other_request(
+    name: str, values: tuple[Any, ...], train_on: Any
+) -> None:
+    """The template writes it before the conversation, and where its turns begin."""
+    asked = "{% if NAME %}{{ NAME|string|upper }} {% endif %}".replace("NAME", name)
+    text = TEXT.replace("{{ flag }}", asked).replace("{{ m.content }}", asked + "{{ m.content }}")
+    text = text.replace("assistant\n", "assistant\n" + asked)
+    for before, after in itertools.permutations(values, 2):
+        used, fresh = turnwise.compile(text), turnwise.compile(text)
+        with WarningLog(is_quiet=True):
+            used.encode_batch([CHAT] * 9, "turnwise", train_on, **{name: before})
+            for _ in range(9):
+                used.encode(CHAT, "turnwise", train_on, **{name: before})
+            found = used.encode(CHAT, "turnwise", train_on, **{name: after})
+            rows = used.encode_batch([CHAT], "turnwise", train_on, **{name: after})
+            expected = fresh.encode(CHAT, "turnwise", train_on, **{name: after})
+        assert found.lists() == expected.lists()
+        assert [*rows.input_ids] == expected.input_ids
+        assert [*rows.labels] == expected.labels

@@ -21,7 +21,7 @@ from turnwise.analysis.unnamed_tokens import (
     needs_tokens,
 )
 from turnwise.engine.compiler.history_proof import analyse_prompts
-from turnwise.engine.option_names import RENDER_ARGUMENTS, SPECIAL_TOKENS
+from turnwise.engine.option_names import RENDER_ARGUMENTS, REQUEST_FACTS, SPECIAL_TOKENS
 from turnwise.engine.renderer import SCALARS
 from turnwise.errors import MessageError, TokenizerError, note_warning, short_repr, warn_caller
 from turnwise.messages import (
@@ -45,6 +45,7 @@ from turnwise.tokens.truncation import check_limit
 TURN_CACHE_BYTES = 2_000
 MAX_TURN_CACHE_BYTES = 160_000  # of all: one for each set of options
 PROBED_ARGUMENTS = ("tools", "documents")
+NOT_OPTIONS = {*RENDER_ARGUMENTS} - {*REQUEST_FACTS}  # a template may read what a request asks
 SHARED_TYPES = {*SCALARS, datetime, PreparedTools}  # of arguments that nobody changes later
 
 
@@ -211,7 +212,7 @@ class RequestBuilder:
             # As plain data: others may hide what differs.
             (name, value if type(value) in SCALARS else InputReader().to_plain(value, name))
             for name, value in arguments.items()
-            if name in variables and name not in RENDER_ARGUMENTS
+            if name in variables and name not in NOT_OPTIONS
         ]
         known = _identify_tools(arguments)
         probed = [(name, known.get(name)) for name in PROBED_ARGUMENTS if name in variables]
