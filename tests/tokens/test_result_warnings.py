@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pickle
 import subprocess
@@ -86,6 +87,33 @@ def test_a_used_template_says_what_a_fresh_one_says() -> None:
     first = used.encode(chat, "turnwise").warnings
     assert used.encode(chat, "turnwise").warnings == first
     assert turnwise.compile(text).encode(chat, "turnwise").warnings == first
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "{{ m.content }}",
+        "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}{% endif %}",
+        "{% if m.thinking %}<think>{{ m.thinking }}{% endif %}",
+        "{{ m.thinking }}|{{ m.reasoning_content }}",
+    ],
+)
+def test_a_used_template_says_what_is_lost_of_several_reasonings(body: str) -> None:
+    texts = ("", "A", "B", None)
+    for given in itertools.product([*texts, "absent"], texts, texts):
+        values = dict(zip(("reasoning_content", "thinking", "reasoning"), given, strict=True))
+        template = turnwise.compile("{% for m in messages %}" + body + "{% endfor %}")
+        found = set()
+        for number in range(5):
+            reply = {"role": "assistant", "content": f"Aye {number}"}
+            reply |= {
+                key: text and f"{text}{number}" for key, text in values.items() if text != "absent"
+            }
+            with WarningLog(is_quiet=True):
+                rendering = template.render([{"role": "user", "content": f"{number}?"}, reply])
+            found.add(rendering.warnings)
+        assert len(found) == 1, (given, found)
 
 
 def test_a_quiet_log_is_of_one_thread() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from codecs import utf_32_le_encode
+from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from threading import RLock
@@ -229,12 +230,10 @@ class Segments:
 
 def _refuse_half_pairs(text: str, memory: dict[Any, Any]) -> None:
     """Raise a ValueError if a character is half of a surrogate pair; what was checked before is not checked again."""
-    new, checked = text, memory.get(CHECKED_TEXT)
-    if checked and text.startswith(checked):
-        new = text[len(checked) :]
-    elif checked and checked.startswith(text):
+    checked = memory.get(CHECKED_TEXT, "")
+    if checked.startswith(text):
         return
-    utf_32_le_encode(new)  # three times as fast as UTF-8
+    utf_32_le_encode(text.removeprefix(checked))  # three times as fast as UTF-8
     memory[CHECKED_TEXT] = text
 
 
@@ -249,9 +248,17 @@ def _find_unwritten(
     for index, keys in missing:
         for key, value in messages[index].items():
             if (value or value == 0) and key not in keys and (index, key) not in others:
-                # Reasoning is there under each of its names.
-                names = REASONING_KEYS if key in REASONING_KEYS else (key,)
+                names = _list_names(messages[index], key, value)
                 if not any([name in keys or (index, name) in others for name in names]):
-                    is_known &= keys.isdisjoint(zip(names))
-                    found[index, names[0]] = None
+                    is_known &= bool(names) and keys.isdisjoint(zip(names))
+                    found[index, min(names, default=key)] = None
     return tuple(found if is_known else [(index, "") for index, _ in found])
+
+
+def _list_names(message: JsonObject, key: str, value: Any) -> Sequence[str]:
+    """Return the names under which a text is there; none if it is not the only reasoning of the message."""
+    if key not in REASONING_KEYS:
+        return (key,)
+    if any([message.get(name) not in (None, value) for name in REASONING_KEYS]):
+        return ()
+    return REASONING_KEYS
