@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from jinja2 import nodes
 
-from turnwise.engine.compiler.branches import list_nodes
 from turnwise.engine.compiler.syntax import parse
+from turnwise.engine.compiler.tree import walk
 from turnwise.messages import JsonObject
 
 MAX_ALIASES = 4  # names for names that are followed
@@ -66,7 +66,7 @@ class TemplateConstants:
     @lru_cache(maxsize=8)  # one template is asked by many
     def read(cls, text: str) -> TemplateConstants:
         """Read a template that compiles."""
-        found = list_nodes(parse(text, "template"))
+        found = walk(parse(text, "template"))
         aliases = _find_aliases(found)
         return cls(
             aliases,
@@ -76,7 +76,7 @@ class TemplateConstants:
 
     def questions_of(self, node: nodes.Node) -> tuple[Question, ...]:
         """Return the questions that one condition asks."""
-        return tuple(dict.fromkeys(_ask_all(list_nodes(node), self.aliases)))
+        return tuple(dict.fromkeys(_ask_all(walk(node), self.aliases)))
 
     def constants_of(self, subject: str) -> list[Any]:
         """Return what a field or option is compared with, in the order of the template."""
@@ -112,7 +112,7 @@ def _find_aliases(found: Iterable[nodes.Node]) -> NameAliases:
     aliases: dict[str, set[str]] = {}
     for node in found:
         for target, value in _assignments(node, macros):
-            for name in list_nodes(target):
+            for name in walk(target):
                 if isinstance(name, nodes.Name):
                     aliases.setdefault(name.name, set()).update(_names_in(value))
                 elif isinstance(name, nodes.NSRef):

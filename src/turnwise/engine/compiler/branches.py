@@ -19,7 +19,7 @@ from jinja2 import nodes
 from turnwise.engine.compiler.codegen import Code
 from turnwise.engine.compiler.context import CompilerPart
 from turnwise.engine.compiler.syntax import unpack_position
-from turnwise.engine.compiler.tree import find_start
+from turnwise.engine.compiler.tree import find_start, walk
 
 NOTE = "note_branch"  # what generated code calls with the number of an outcome
 OPERAND = "operand"
@@ -60,7 +60,7 @@ class WatchedTree:
 
     def __init__(self, tree: nodes.Template) -> None:
         self.points: list[BranchPoint] = []
-        for node in sorted(list_nodes(tree), key=lambda node: node.lineno or 0):
+        for node in sorted(walk(tree), key=lambda node: node.lineno or 0):
             self._watch(node)
 
     def _watch(self, node: nodes.Node) -> None:
@@ -105,11 +105,3 @@ class BranchCompiler(CompilerPart):
         outcome = 2 * int(node.key)
         self.writer.line(f"{NOTE}({outcome} if {code.value} else {outcome + 1})")
         return code
-
-
-def list_nodes(tree: nodes.Node) -> list[nodes.Node]:
-    """Return a node and all nodes below it; without recursion, since sums may be long."""
-    found = [tree]
-    for node in found:
-        found.extend(node.iter_child_nodes())
-    return found
