@@ -102,7 +102,7 @@ class _Forms(dict[Any, _Form]):
 class _LaidOutRow(NamedTuple):
     """A row whose layout is known: its segments are encoded with those of the other rows."""
 
-    messages: Sequence[Any]
+    messages: list[Any]
     contents: Sequence[str]
     layout: RowLayout
 
@@ -219,8 +219,9 @@ class BatchEncoder:
             return None
         self._absent.update(layout.absent)
         self._contents += contents
+        copies = list(map(dict.copy, messages))  # the caller may change them later
         # Faster than calling the class, which happens for every row.
-        return tuple.__new__(_LaidOutRow, (messages, contents, layout))
+        return tuple.__new__(_LaidOutRow, (copies, contents, layout))
 
     def encode_laid_out(self) -> _FlatRows:
         """Encode all rows that have a layout; those that cannot be encoded so are encoded in full."""
@@ -408,12 +409,11 @@ def encode_laid_out(
     flat, _ = encoder.encode_laid_out()
     if encoder.rows != [row] or row.layout.warnings:
         return None
-    chat = [dict(message) for message in request.messages]  # the caller may change them later
     again = {**arguments, "now": request.arguments["now"]}
 
     def encode_in_full() -> Encoded:
         forms.completed += 1
-        encoded = encode(chat, growing=GrowingPrompt(), **again)  # which has no layout
+        encoded = encode(row.messages, growing=GrowingPrompt(), **again)  # which has no layout
         note_changes(encoded, given.changes, None)
         return encoded
 
@@ -424,7 +424,7 @@ def encode_laid_out(
     return make_laid_out(
         ids,
         labels,
-        len(chat),
+        len(row.messages),
         request.tokenizer,
         request.train_on,
         encode_in_full,

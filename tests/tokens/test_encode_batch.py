@@ -6,7 +6,7 @@ import json
 import pickle
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import vocabularies
 from published_templates import compile_published
 from turnwise import Encoded, EncodedBatch, Template
 from turnwise.engine.renderer import Renderer
-from turnwise.errors import MessageError, TurnwiseError
+from turnwise.errors import MessageError, TurnwiseError, WarningLog
 from turnwise.tokens.growing import GrowingPrompt
 from turnwise.tokens.tokenizers import tokenizer
 from turnwise.tokens.tokenizers.files import SHIPPED
@@ -295,6 +295,52 @@ def test_a_conversation_that_changes_after_it_was_encoded() -> None:
         assert word in encoded.text and encoded.turns and len(pickle.dumps(encoded))
     with pytest.raises(AttributeError, match="lables"):
         encoded.lables  # type: ignore[attr-defined]  # noqa: B018
+
+
+def make_plain(asked: str, answered: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+
+
+def test_rows_that_change_before_the_last_is_read() -> None:
+    template = turnwise.compile(turnwise.load("chatml").text)
+    row = make_plain("Tide?", "Low.")
+    template.encode_batch([row] * 9, "turnwise")
+
+    def rows() -> Iterator[Any]:
+        for text in texts:
+            row[0]["content"] = text
+            yield row
+
+    texts = ("one", "two <|im_end|>", "three")
+    found = template.encode_batch(rows(), "turnwise")
+    for number, text in enumerate(texts):
+        expected = template.encode(make_plain(text, "Low."), "turnwise").input_ids
+        assert [*found.input_ids[slice(*found.offsets[number : number + 2])]] == expected
+
+
+def test_several_reasonings_are_warned_of_in_each_row() -> None:
+    template = turnwise.compile(
+        "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>"
+        "{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    )
+    rows = [make_plain("Tide?", "Low.") for _ in range(24)]
+    for number, row in enumerate(rows):
+        row[1] |= {"reasoning_content": f"{number}", "thinking": f"{min(number, 22)}"}
+    with WarningLog(is_quiet=True):
+        found = template.encode_batch(rows, "turnwise")
+        refused = template.encode_batch(rows, "turnwise", errors="collect", strict=True)
+        alone = template.encode(rows[-1], "turnwise").warnings
+    assert found.warnings[23] == alone != found.warnings.get(22, ())
+    assert [*refused.errors] == [23]
+
+
+def test_a_message_that_contains_itself_is_an_error_in_its_place() -> None:
+    template = turnwise.load("chatml")
+    message: dict[str, Any] = {"role": "user", "content": "x"}
+    for key in ("function", "tool_calls"):
+        message |= {key: message if key == "function" else [message]}
+        found = template.encode_batch([[message]], "turnwise", errors="collect")
+        assert isinstance(found.errors[0], MessageError)
 
 
 def test_options_that_change_after_a_conversation_was_encoded() -> None:

@@ -36,7 +36,9 @@ def read_form(messages: Any) -> FormAndContents:
     try:
         for message in messages if type(messages) is list else ():
             _read_fields(message, form, contents)
-    except UnusualRow:
+            if len(message) > 2:  # of several reasonings, templates write one
+                form.append(len({*map(message.get, REASONING_KEYS)}))
+    except (UnusualRow, RecursionError):
         return None
     return (tuple(form), contents) if contents else None
 
@@ -82,11 +84,11 @@ def number_places(messages: Sequence[Any]) -> dict[str, int]:
     named = [_name_places(message, f"[{index}]") for index, message in enumerate(messages)]
     _, places = read_form(named) or ((), [])
     numbers = {place: number for number, place in enumerate(places)}
-    for index, message in enumerate(messages):
-        given = [numbers[f"[{index}][{key!r}]"] for key in REASONING_KEYS if message.get(key)]
+    for index in range(len(messages)):
+        names = [f"[{index}][{key!r}]" for key in REASONING_KEYS]
+        given = [numbers[name] for name in names if name in numbers]
         if given:  # it is there under each of its names
-            for key in REASONING_KEYS:
-                numbers.setdefault(f"[{index}][{key!r}]", given[0])
+            numbers = dict.fromkeys(names, given[0]) | numbers
     return numbers
 
 
