@@ -185,12 +185,11 @@ def _split_parts(trace: ContentTrace, contents: RowContents, edges: list[int]) -
 
 def can_have_layouts(request: EncodeRequest) -> bool:
     """Return whether rows that are encoded like this can share a layout at all."""
-    encoder = encoder_for(request.tokenizer)
     if request.compatible or request.trust or request.arguments.get("continue_final_message"):
         return False
-    if request.train_on not in SPAN_POLICIES:
-        return False
-    return not encoder.has_blank_tokens and encoder.matcher.is_separable
+    encoder = encoder_for(request.tokenizer)
+    is_plain = encoder.matcher.is_separable and not encoder.has_blank_tokens
+    return is_plain and request.train_on in SPAN_POLICIES
 
 
 def make_layout(
@@ -216,10 +215,8 @@ def make_layout(
     spans = _fill_slots(trace, contents, encoded.text)
     segments = spans and _FirstRow(request, encoded, contents, spans).find_segments()
     # The generation prompts of a conversation may depend on its contents.
-    if segments and any(
-        message["role"] == "assistant" and not request.turn_cache.is_proven(request.messages, index)
-        for index, message in enumerate(request.messages)
-    ):
+    is_proven = request.turn_cache.is_proven
+    if segments and not all(is_proven(request.messages, turn.message) for turn in encoded.turns):
         trace = _add_prompts(request, encoded, trace, tracer, contents)
     if not segments or trace is None:
         return None

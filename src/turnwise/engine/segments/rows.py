@@ -106,7 +106,8 @@ class ContentTracer:
             arguments: those of `Renderer.render`.
         """
         renderer = self._renderer
-        if not pays_for_itself(renderer.limits):
+        limits = renderer.limits
+        if not pays_for_itself(limits):
             return None
         recorder = Recorder(self._entry, self._constants)
         try:
@@ -114,7 +115,7 @@ class ContentTracer:
         except (NotRecordable, TurnwiseError):
             return None
         cost = recorder.total_cost + recorder.round_cost
-        if recorder.reads_contents or cost > renderer.limits.bytes_per_character:
+        if recorder.reads_contents or cost > limits.bytes_per_character:
             return None
         parts: list[str | ContentSlot] = []
         for part in recorder.parts:
@@ -125,7 +126,6 @@ class ContentTracer:
                 parts[-1] += slot
             else:
                 parts.append(slot)
-        limits = renderer.limits
         free = min(limits.output, limits.bytes // max(limits.bytes_per_character, 1)) // 4
         return ContentTrace(
             tuple(parts), frozenset(recorder.absent), (*recorder.clock.items(),), cost, free
