@@ -39,7 +39,7 @@ BUDGETS = {
     "messages": 4_304,
     "shapes": 14_334,
     "engine": 62_446,
-    "analysis": 23_395,
+    "analysis": 23_397,
     "dialects": 22_173,
     "tokens": 33_144,
     "replies": 61_328,

@@ -66,7 +66,7 @@ class TemplateConstants:
     @lru_cache(maxsize=8)  # one template is asked by many
     def read(cls, text: str) -> TemplateConstants:
         """Read a template that compiles."""
-        found = walk(parse(text, "template"))
+        found = list(walk(parse(text, "template")))
         aliases = _find_aliases(found)
         return cls(
             aliases,
