@@ -187,8 +187,11 @@ def encode_harmony() -> Call:
 
     import turnwise
 
+    folder = os.environ.get("TIKTOKEN_ENCODINGS_BASE")
+    if not folder:
+        raise SystemExit("TIKTOKEN_ENCODINGS_BASE names no folder with its vocabulary, o200k_base")
     with tempfile.TemporaryDirectory() as cache:  # where tiktoken looks for the same file
-        source = Path(os.environ["TIKTOKEN_ENCODINGS_BASE"]) / "o200k_base.tiktoken"
+        source = Path(folder) / "o200k_base.tiktoken"
         shutil.copy(source, Path(cache) / VOCABULARY)
         os.environ["TIKTOKEN_CACHE_DIR"] = cache
         tokenizer = tiktoken.get_encoding("o200k_harmony")
