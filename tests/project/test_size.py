@@ -41,7 +41,7 @@ BUDGETS = {
     "engine": 62_446,
     "analysis": 23_397,
     "dialects": 22_173,
-    "tokens": 33_144,
+    "tokens": 33_190,
     "replies": 61_328,
     "normalisation": 11_109,
     "conversion": 5_217,

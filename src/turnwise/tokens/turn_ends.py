@@ -167,9 +167,16 @@ def _without_stripped_space(text: str, match: TokenMatch) -> TextSpan:
 
 def find_content_end(table: PieceTable, span: TextSpan) -> int:
     """Return the end of the last character within `span` that came from a field; its start if none did."""
-    for _, end, leaf in origins_in(table, span, backwards=True):
-        if isinstance(leaf, Field):
-            return end
+    for index in range(table.index_at(span.end - 1), -1, -1):
+        if table.starts[index] < span.start:
+            break
+        if type(table.trails[index]) is int:
+            continue  # the template's own text
+        end = table.starts[index + 1]
+        for part, leaf in reversed(table.split(index)):
+            if isinstance(leaf, Field):
+                return end
+            end -= len(part)
     return span.start
 
 
