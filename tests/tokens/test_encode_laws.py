@@ -10,6 +10,7 @@ import pytest
 
 import turnwise
 from corpus import needs_corpus
+from published_templates import compile_published
 from turnwise.tokens.encoded import Encoded
 
 pytestmark = pytest.mark.filterwarnings(
@@ -206,6 +207,19 @@ def test_labels_reach_as_far_as_the_stops_say() -> None:
         join_trained(found).endswith(template.stops()[0])
         and join_trained(found) == "a<|eom_id|><|eot_id|>"
     )
+
+
+@needs_corpus
+@pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
+@pytest.mark.parametrize("name", ["mistralcommon-v11_image", "mistralcommon-v15_think"])
+def test_two_replies_that_are_written_as_one_text_are_trained(name: str) -> None:
+    chat = [{"role": "user", "content": "Go on."}]
+    chat += [{"role": "assistant", "content": text} for text in ("Part one.", "Part two.")]
+    encoded = compile_published(name).encode(chat, "turnwise")
+    trained = [
+        id for id, label in zip(encoded.input_ids, encoded.labels, strict=True) if label == id
+    ]
+    assert encoded.tokenizer.decode(trained) == "Part one.\n\nPart two."
 
 
 def test_a_turn_without_a_stop_keeps_its_white_space() -> None:
