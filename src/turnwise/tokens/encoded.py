@@ -138,7 +138,7 @@ class Encoded:
         def __getattr__(self, name: str) -> Any:
             """Return what the layout of a row does not show: the row is encoded in full."""
             if name not in FULL_ONLY:
-                return object.__getattribute__(self, name)  # the error of a property, or that there is none
+                return object.__getattribute__(self, name)  # or the error of a property
             full = self._encode_in_full()
             for one in FULL_ONLY:
                 setattr(self, one, getattr(full, one))
