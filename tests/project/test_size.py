@@ -42,7 +42,7 @@ BUDGETS = {
     "analysis": 23_397,
     "dialects": 22_173,
     "tokens": 33_190,
-    "replies": 61_328,
+    "replies": 61_337,
     "normalisation": 11_109,
     "conversion": 5_217,
     "training": 1_963,

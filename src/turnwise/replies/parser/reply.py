@@ -354,6 +354,8 @@ class ReplyParser(PartParser):
         text = state.unmask(buffer.text[start : start + LOOKAHEAD])
         call = format.calls.call
         if isinstance(call, JsonCall) and format.bare_starts:
+            if not text and not buffer.ended:
+                return None
             # The brace is the opener, and was skipped; two are not the start of an object.
             return text[:1] != "{" and is_json_call("{" + text, call, state.tools, buffer.ended)
         # The opener of content may look like a name.
