@@ -12,6 +12,7 @@ import turnwise
 from published_templates import compile_published
 from timing import assert_linear
 from turnwise.engine.segments.segments import Segments
+from turnwise.tokens import boundaries
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -88,7 +89,9 @@ for i in range(3):
         _reply(f"Done {i}"),
     ]
     CALLS += [_user(f"Next {i}"), _reply(f"Fine {i}"), _user(f"Then {i}")]
-CHATS = (PLAIN, [SYSTEM, *PLAIN], [SYSTEM, *REASONING], CALLS, [SYSTEM, *CALLS])
+THOUGHTS = {"reasoning_content": "Hm", "thinking": "Hm"}
+THINKING = [{**m, **THOUGHTS} if m["role"] == "assistant" else m for m in (SYSTEM, *CALLS)]
+CHATS = (PLAIN, [SYSTEM, *PLAIN], [SYSTEM, *REASONING], CALLS, [SYSTEM, *CALLS], THINKING)
 
 
 def find_turns(template: turnwise.Template, chat: Any) -> Any:
@@ -109,6 +112,7 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             unproven = property(lambda _: 0, lambda *_: None)
             patch.setattr(TurnCache, "least", unproven, raising=False)
             patch.setattr(Segments, "write", lambda *_, **__: None)
+            patch.setattr(boundaries, "_read_end", lambda prompt, _: prompt.piece_table)
             return find_turns(template, chat)
 
     yield find
@@ -130,6 +134,38 @@ def test_a_prompt_that_differs_is_noticed(name: str, reference: Any) -> None:
     found = find_turns(turnwise.compile(text), chat)
     assert found == reference(turnwise.compile(text), chat)
     assert [turn.message for turn in found[1] if turn.diverges][:1] == [5]
+
+
+# Finished turns that differ from the prompts before them, written by templates that hide where messages end.
+THOUGHT = "{% if loop.last and not add_generation_prompt %}<think>{{ m.reasoning_content }}</think>{% endif %}"
+ROUND = f"<|im_start|>{{{{ m.role }}}}\n{THOUGHT}{{{{ m.content }}}}<|im_end|>\n"
+START = "{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}"
+EVERY_ROUND = f"{{% for m in messages %}}{ROUND}{{% endfor %}}"
+DIVERGING = {
+    "one loop": EVERY_ROUND + START,
+    "two loops": "{% for m in messages %}{{ m.content }}|{% endfor %}" + EVERY_ROUND + START,
+    "two at the end": EVERY_ROUND + "{% for m in messages %}{{ m.content }}|{% endfor %}" + START,
+    "a block": f"{{% set all %}}{EVERY_ROUND}{{% endset %}}{{{{ all }}}}{START}",
+    "a macro": f"{{% macro f(m, loop) %}}{ROUND}{{% endmacro %}}"
+    f"{{% for m in messages %}}{{{{ f(m, loop) }}}}{{% endfor %}}{START}",
+    "numbers": "{% for i in range(messages|length) %}{% set m = messages[i] %}"
+    f"{ROUND}{{% endfor %}}{START}",
+    "numbers at the end": EVERY_ROUND
+    + "{% for i in range(messages|length) %}{{ messages[i].role }}{% endfor %}"
+    + START,
+    "the last one again": EVERY_ROUND + "{{ messages[-1].content }}" + START,
+    "inner loops": f"{{% for m in messages %}}{ROUND}{{% for o in messages[loop.index:] %}}"
+    f"{{{{ o.role }}}}{{% endfor %}}{{% endfor %}}{START}",
+}
+
+
+@pytest.mark.parametrize("name", DIVERGING)
+def test_prompts_that_differ_are_compared_at_their_ends(name: str, reference: Any) -> None:
+    template = turnwise.compile(DIVERGING[name])
+    for chat in CHATS:
+        for _ in range(3):
+            found = find_turns(template, chat)
+            assert found == reference(turnwise.compile(DIVERGING[name]), chat)
 
 
 def _check_published(every: int, reference: Any) -> None:

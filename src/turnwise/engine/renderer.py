@@ -370,7 +370,7 @@ class RenderCall(RenderingSource):
         """Return the origins of a text that segments wrote: its budgets were looked at already."""
         if self.segments is not None:
             has_tools = self.tools is not NO_TOOLS
-            written = self.segments.write(self.chat, self.now, has_tools, True, text=text)
+            written = self.segments.write(self.chat, self.now, has_tools, True, self.memory, text)
             if written is not None:
                 return written[1]
         context = self.make_context()
