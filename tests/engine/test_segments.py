@@ -130,7 +130,10 @@ def check_beginnings(
     tools: Any,
     more: dict[str, Any],
 ) -> None:
-    """Compare the beginnings of a conversation that share a memory with what the program writes for each."""
+    """Compare the beginnings of a conversation that share a memory with what the program writes for each.
+
+    The origins of some are read: they are written with that memory, too.
+    """
     memory = {"text": more.pop("text")}
     counts = list(range(1, len(chat.messages) + 1))
     if dice.random() < 0.3:
@@ -138,11 +141,13 @@ def check_beginnings(
     for count in counts:
         beginning = chat._replace(messages=chat.messages[:count])
         try:
-            expected = program.render(beginning, tools=tools, **more).text
+            expected = program.render(beginning, tools=tools, **more)
         except TurnwiseError:
             continue
         found = renderer.render(beginning._replace(memory=memory), tools=tools, **more)
-        assert found.text == expected, (count, chat.messages)
+        assert found.text == expected.text, (count, chat.messages)
+        if dice.random() < 0.5:
+            assert find_origins(found) == find_origins(expected), (count, chat.messages)
 
 
 @pytest.mark.law(3)
@@ -152,6 +157,26 @@ def check_beginnings(
 )
 def test_segments_are_what_the_program_writes(name: str) -> None:
     assert check(turnwise.load(name).renderer, random.Random(name), 80) > 8
+
+
+def make_agent_chat(dice: random.Random) -> list[dict[str, Any]]:
+    """Return some questions, each with thoughts and calls before its answer."""
+    chat: list[dict[str, Any]] = []
+    for number in range(dice.randint(1, 4)):
+        chat.append({"role": "user", "content": f"Question {number}"})
+        for _ in range(dice.randint(0, 3)):
+            thought = dice.choice(("", "Hm", "So\n"))
+            call = {"reasoning_content": thought, "thinking": thought, "content": ""}
+            chat.append({"role": "assistant", **call, "tool_calls": [make_call(dice)]})
+            chat.append({"role": "tool", "tool_call_id": "abcdefghi", "content": "4"})
+        chat.append({"role": "assistant", "content": "Answer", "reasoning_content": "Ah"})
+    return chat
+
+
+# What a template writes of thoughts changes with the last question, which may be far behind a message.
+@pytest.mark.parametrize("name", ["qwen3", "gpt-oss", "glm-4.5", "minimax-m2", "kimi-k2-thinking"])
+def test_a_new_question_changes_what_was_written_before(name: str) -> None:
+    assert check(turnwise.load(name).renderer, random.Random(name), 60, make_agent_chat) > 8
 
 
 @pytest.mark.law

@@ -16,8 +16,9 @@
 Sections follow each other as the program runs them, so the code after a loop stands after the rounds of that loop.
 
 The prompts before the turns of one conversation begin alike, and so do those of one that grows. A walk with a memory
-keeps where each loop was before its last round, and goes on there with more messages: if the loop began in the same
-state, and its rounds look no further than to the next message. So a prompt costs as much as what is new in it.
+keeps where each loop was before its last round, and before the last question, and goes on there with more messages: if
+the loop began in the same state, and its rounds look no further than to the next message. So a prompt costs as much as
+what is new in it.
 """
 
 from __future__ import annotations
@@ -110,12 +111,12 @@ LoopEntry = tuple[Any, ...]  # the state, and what else is known before a round
 
 
 class LoopCheckpoint(NamedTuple):
-    """A loop before its last round.
+    """A loop before one of its rounds.
 
     Attributes:
         entry: the state and what else was known before its first round.
         ends: numbers of the state that rounds only compare with their own number.
-        round: the number of the last round.
+        round: the number of that round.
         made: what the rounds before it wrote.
         after: what was known after them, and the state.
     """
@@ -125,14 +126,6 @@ class LoopCheckpoint(NamedTuple):
     round: int
     made: list[str]
     after: LoopEntry
-
-    def fits(self, entry: LoopEntry | None, ends: tuple[int, ...]) -> bool:
-        """Whether the rounds before it do the same in a loop that begins so."""
-        if self.entry != entry:
-            return False
-        # A number that no round before it has reached may be any of those.
-        before, now = ([min(end, self.round) for end in each] for each in (self.ends, ends))
-        return before == now
 
 
 def read_entry(state: LoopEntry, ends: LoopEntry, *others: Any) -> LoopEntry | None:
@@ -164,6 +157,8 @@ def compile_walk(
         if IS_MADE.search(source):  # then fields are in lists, too
             flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
             source = source.replace(ENDS[0], flat)
+        if with_memory and not with_trails:  # the prompt before a turn: what is lost is not asked
+            source = source.replace("T, price, cost, steps", "None, price, cost, steps")
         exec(source, code.scope)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return lambda *_: None  # the code is nested too deeply for Python
@@ -374,23 +369,29 @@ class _WalkCode:
         return [f"sections.append(({before}({name}, {indices[0]}), len(out)))"]
 
 
-# The beginning of a loop that goes on at its checkpoint, and makes the next one.
+# The beginning of a loop that goes on at a checkpoint: if its loop began in the same way, and its rounds reached the
+# same ends. It makes the next ones: before its last round, and before it passes the first end by. That one still fits
+# if all ends come later: after a new question.
 RESUMED = """\
 begin, first = len(out), 0
 ends = ({ends})
 entry = read_entry(({read}), ends, {counts}others.copy(), carried, T, price)
-known = memory.get({loop})
-if known is not None and known.fits(entry, ends) and known.round < rounds:
-    first = known.round
-    out += known.made
-    left, others, carried, T, price, state = known.after
-    left, others = left.copy(), others.copy()
-    S.update(state)
+for known in memory.get({loop}, ()):
+    reached = [[min(end, known.round) for end in each] for each in (known.ends, ends)]
+    if known.round < rounds and known.entry == entry and reached[0] == reached[1]:
+        first = known.round
+        out += known.made
+        left, others, carried, T, price, state = known.after
+        left, others = left.copy(), others.copy()
+        S.update(state)
+        break
+last, settled = rounds - 1, min(ends, default=-1)
 for i in range(first, rounds):
-    if i == rounds - 1 and entry is not None:
+    if (i == last or i == settled) and entry is not None:
         state = {{key: S[key] for key in {written} if key in S}}
         after = left.copy(), others.copy(), carried, T, price, state
-        memory[{loop}] = LoopCheckpoint(entry, ends, i, out[begin:], after)
+        kept = [known for known in memory.get({loop}, ()) if known.round <= settled][:1]
+        memory[{loop}] = LoopCheckpoint(entry, ends, i, out[begin:], after), *kept
 """
 
 
