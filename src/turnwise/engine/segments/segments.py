@@ -152,7 +152,7 @@ class Segments:
         # Each character adds to the budget of bytes; operations may take more than that.
         if cost > limits.bytes_per_character:
             price += (cost - limits.bytes_per_character) * length / limits.bytes
-        most = MAX_CHARACTER_SIZE * length
+        most = length if text.isascii() else MAX_CHARACTER_SIZE * length
         if price > 1 or most <= limits.output:
             return price <= 1
         containers, characters = self._tools_size
