@@ -64,6 +64,9 @@ def read_growing(found: dict[str, Any]) -> Figures:
 
 def read_turns(found: dict[str, Any]) -> Figures:
     yield "slowest, 44k : 4k ids", max(found["44k : 4k"].values())
+    for size in ("44k", "44k, thoughts"):
+        rows = [sizes[size] for sizes in found["ms"].values()]
+        yield f"encode, {size} : raw encoder", max(row["encode"] / row["fastokens"] for row in rows)
 
 
 BENCHMARKS: dict[str, Callable[[dict[str, Any]], Figures]] = {

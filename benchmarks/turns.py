@@ -4,7 +4,9 @@ A conversation with tools, calls and results has about 4,000 ids, another about 
 and each time the ids of the prompt are wanted, by `encode(growing=...)`, by `encode`, and by transformers. Figures: the
 median turn in milliseconds of processor time, the long conversation over the short one, and at 44,000 ids how many
 times as long transformers takes, and how many times as long as the tokenizer alone `encode` takes, which nobody sees
-twice. A turn that costs as much as its last message has the same figure for both sizes.
+twice. A turn that costs as much as its last message has the same figure for both sizes. The same for `encode` where
+each message of the assistant has a thought, which most templates write after the last question only: every question
+changes what was written before.
 
 Each template has the vocabulary of one tokenizer, with its own control tokens added. A way that gives other ids, or
 fails, is left out.
@@ -31,7 +33,8 @@ import measure
 import workloads
 
 ENTRIES = ("qwen3", "qwen3-coder", "llama-3.1", "deepseek-v3.1", "glm-4.5", "gpt-oss")
-SIZES = {"4k": (16, 1_000), "44k": (150, 1_400)}  # messages, characters of each text
+# Messages, characters of each text, characters of a thought.
+SIZES = {"4k": (16, 1_000, 0), "44k": (150, 1_400, 0), "44k, thoughts": (150, 1_400, 300)}
 TURNS, QUICK = 20, 6
 CONTROL = re.compile(r"<\|[^<>|]{1,40}\|>|<｜[^<>]{1,40}｜>|</?[a-z_]{3,20}>|\[gMASK\]|<sop>")
 
@@ -51,7 +54,7 @@ def write_tokenizer(text: str, folder: Path) -> Path:
     return path
 
 
-def make_chat(count: int, size: int, turns: int) -> list[dict[str, Any]]:
+def make_chat(count: int, size: int, thought: int, turns: int) -> list[dict[str, Any]]:
     """Return so many messages up to a question, and then calls with their results."""
     pages, dice = encode.Pages(), workloads.Dice(count)
     chat: list[dict[str, Any]] = [{"role": "system", "content": "You are a coding agent."}]
@@ -60,7 +63,11 @@ def make_chat(count: int, size: int, turns: int) -> list[dict[str, Any]]:
         chat += [message for _ in range(3) for message in make_call(len(chat), pages, dice, size)]
         chat.append({"role": "assistant", "content": pages.prose(dice, size)})
     chat.append({"role": "user", "content": pages.prose(dice, size)})
-    return chat + [one for n in range(turns) for one in make_call(900 + n, pages, dice, size)]
+    chat += [one for n in range(turns) for one in make_call(900 + n, pages, dice, size)]
+    for message in chat:
+        if thought and message["role"] == "assistant":
+            message["reasoning_content"] = pages.prose(dice, thought)
+    return chat
 
 
 def make_call(number: int, pages: encode.Pages, dice: Any, size: int) -> list[dict[str, Any]]:
@@ -123,11 +130,12 @@ def measure_entry(name: str, turns: int) -> dict[str, dict[str, float]]:
 
     found: dict[str, dict[str, float]] = {}
     template = turnwise.load(name)
-    for size, (count, length) in SIZES.items():
-        chat = make_chat(count, length, turns)
+    for size, (count, length, thought) in SIZES.items():
+        chat = make_chat(count, length, thought, turns)
         with tempfile.TemporaryDirectory() as folder:
             file = write_tokenizer(template.text, Path(folder))
             ways = list_ways(name, file)
+            ways = {"encode": ways["encode"]} if thought else ways
             raw = fastokens.Tokenizer.from_file(str(file))
         wanted = ways["encode"](chat)
         same = [way for way, run in ways.items() if gives(run, chat, wanted)]
@@ -156,8 +164,9 @@ def main() -> int:
     for name, one in found.items():
         long, peer = one["44k"], one["44k"].get("transformers")
         rows.append(
-            [name, *(f"{one[size]['growing']:.2f}" for size in SIZES), f"{grown[name]:.1f}"]
+            [name, f"{one['4k']['growing']:.2f}", f"{long['growing']:.2f}", f"{grown[name]:.1f}"]
             + [f"{long['encode']:.1f}", f"{long['encode'] / long['fastokens']:.1f}"]
+            + [f"{one['44k, thoughts']['encode']:.1f}"]
             + [measure.shown(peer and peer / long["growing"])]
         )
     head = [
@@ -167,6 +176,7 @@ def main() -> int:
         "44k : 4k",
         "encode: ms",
         "encode : fastokens",
+        "thoughts: ms",
         "transformers : growing",
     ]
     print(measure.table(head, rows))
