@@ -12,7 +12,6 @@ import turnwise
 from published_templates import compile_published
 from timing import assert_linear
 from turnwise.engine.segments.segments import Segments
-from turnwise.tokens import boundaries
 from turnwise.tokens.boundaries import TurnCache
 from turnwise.tokens.tokenizers import tokenizer
 
@@ -112,7 +111,6 @@ def reference(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             unproven = property(lambda _: 0, lambda *_: None)
             patch.setattr(TurnCache, "least", unproven, raising=False)
             patch.setattr(Segments, "write", lambda *_, **__: None)
-            patch.setattr(boundaries, "_read_end", lambda prompt, _: prompt.piece_table)
             return find_turns(template, chat)
 
     yield find
@@ -154,6 +152,23 @@ DIVERGING = {
     + "{% for i in range(messages|length) %}{{ messages[i].role }}{% endfor %}"
     + START,
     "the last one again": EVERY_ROUND + "{{ messages[-1].content }}" + START,
+    "numbers first": "{% for i in range(messages|length) %}{% set m = messages[i] %}"
+    f"{ROUND}{{% endfor %}}{EVERY_ROUND}{START}",
+    "a block first": f"{{% set all %}}{EVERY_ROUND}{{% endset %}}{{{{ all }}}}{EVERY_ROUND}{START}",
+    "a list first": "{% set ns = namespace(all=[]) %}"
+    "{% for m in messages %}{% set ns.all = ns.all + [m] %}{% endfor %}"
+    f"{{% for m in ns.all %}}{ROUND}{{% endfor %}}{EVERY_ROUND}{START}",
+    "batches first": f"{{% for some in messages|batch(2) %}}{{% for m in some %}}{ROUND}"
+    f"{{% endfor %}}{{% endfor %}}{EVERY_ROUND}{START}",
+    "groups first": f"{{% for _, some in messages|groupby('role') %}}{{% for m in some %}}{ROUND}"
+    f"{{% endfor %}}{{% endfor %}}{EVERY_ROUND}{START}",
+    "the first one again": EVERY_ROUND
+    + "{% for m in messages[:1] %}{{ m.content }}{% endfor %}"
+    + START,
+    "numbers of a list": "{% for i in [0, 1] %}{{ messages[0].content }}{% endfor %}"
+    + EVERY_ROUND
+    + "{% for i in [0] %}{% set m = messages[0] %}{{ m.content }}{% endfor %}"
+    + START,
     "inner loops": f"{{% for m in messages %}}{ROUND}{{% for o in messages[loop.index:] %}}"
     f"{{{{ o.role }}}}{{% endfor %}}{{% endfor %}}{START}",
 }

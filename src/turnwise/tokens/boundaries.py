@@ -34,17 +34,7 @@ from turnwise.analysis.losses import CALLS, find_missing, has_other_text
 from turnwise.engine.provenance.container_rules import PAIRS
 from turnwise.engine.provenance.piece_table import PieceTable, is_message, message_index
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.provenance.trails import (
-    BEGIN,
-    BOUND,
-    DONE,
-    END,
-    LOOP,
-    MESSAGES,
-    NEXT,
-    Field,
-    Output,
-)
+from turnwise.engine.provenance.trails import Field
 from turnwise.engine.provenance.written_values import JSON
 from turnwise.engine.runtime.limits import raise_if_call_ended
 from turnwise.errors import TurnwiseError, short_repr
@@ -207,7 +197,7 @@ class TurnCache:
             return Opening(known, len(known))
         end = prompts.find_end(index, text)
         if isinstance(end, Rendering):
-            return _compare_endings(text, start, end, index)
+            return _compare_endings(text, start, end)
         if isinstance(end, TurnwiseError):
             opening = Opening("", 0, "refused", end.message)
         else:
@@ -232,58 +222,20 @@ def _learn_from_probe(text: str, start: int, prompts: TurnPrompts) -> Opening | 
     return Opening(opening, len(opening)) if is_there else None
 
 
-def _compare_endings(text: str, start: int, prompt: Rendering, index: int) -> Opening:
+def _compare_endings(text: str, start: int, prompt: Rendering) -> Opening:
     """Compare how a prompt ends with a conversation that does not begin with it.
 
     Args:
         text: the conversation.
         start: the first character of the message after the prompt.
         prompt: the prompt.
-        index: that of the message.
     """
-    table = _read_end(prompt, index - 1)
-    opening = prompt.text[find_last_message_end(table) :]
-    closing = prompt.text[find_content_end(table, TextSpan(0, len(prompt))) :]
+    opening = prompt.text[find_last_message_end(prompt.piece_table) :]
+    closing = prompt.text[find_content_end(prompt.piece_table, TextSpan(0, len(prompt))) :]
     end = start + len(opening)
     if closing and text.endswith(closing, 0, end):
         return _opening_between(text, start, end)  # earlier messages differ, the opening does not
     return Opening(opening, 0, "diverges", closing or prompt.text[-20:])
-
-
-def _read_end(prompt: Rendering, last: int) -> PieceTable:
-    """Return the table of a prompt, from its last message on if that shows where it ends: it takes long to read all."""
-    mark = _find_last_mark(prompt.output, len(prompt), last)
-    if mark is not None:
-        table = prompt.hide_before(*mark).piece_table
-        if find_last_message_end(table) and find_content_end(table, TextSpan(0, len(prompt))):
-            return table
-    return prompt.piece_table
-
-
-def _find_last_mark(output: Output, start: int, message: int) -> tuple[int, int] | None:
-    """Return the index of the mark of a message that the only open loop takes last, and the character there.
-
-    None if another message comes last, or this one was written before.
-
-    Args:
-        output: what the program wrote.
-        start: the number of characters.
-        message: the index of the message.
-    """
-    depth = 0
-    for index in range(len(output) - 2, -1, -2):
-        text, trail = output[index : index + 2]
-        if text:
-            start -= len(text)
-        elif trail is DONE or trail is END:
-            depth += 1
-        elif trail is LOOP or trail is BEGIN:
-            depth -= 1
-        elif type(trail) is tuple and (trail is NEXT or trail[0] is BOUND or is_message(trail)):
-            # Which message a loop over numbers writes is known only later.
-            is_last = trail == (MESSAGES, message) and depth == 1
-            return (index, start) if is_last and trail not in output[1:index:2] else None
-    return None
 
 
 def _find_text_after_prompt(text: str, prompts: TurnPrompts, index: int) -> TextSpan | None:
