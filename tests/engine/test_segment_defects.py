@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 import turnwise
+from turnwise.engine.segments.code import ENDS
 from turnwise.errors import TurnwiseError
 
 pytestmark = pytest.mark.filterwarnings("ignore::turnwise.TurnwiseWarning")
 MAX_SECONDS = 2.0  # of processor time for a few renderings of which the program takes milliseconds
+FLAT = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
 LOOP = "{% for m in messages %}%s{% endfor %}"
 
 
@@ -50,6 +52,15 @@ CASES: dict[str, tuple[str, list[Any], list[Any]]] = {
         ),
         [user("a"), reply("b")],
         [reply("b"), user("a")],
+    ),
+    "role like the code of a walk": (
+        "{% set ns = namespace(x=[]) %}"
+        + LOOP.replace(
+            "%s", f"{{% if m.role == '{ENDS[0]}' %}}A{{% endif %}}{{% set ns.x = ns.x + [m] %}}"
+        )
+        + "{% for m in ns.x %}{{ m.content }}{% endfor %}",
+        [{"role": ENDS[0], "content": "a"}],
+        [{"role": FLAT, "content": "b"}],
     ),
     "safe text": (LOOP.replace("%s", "{{ ('<b>'|safe) + m.content }}"), [user("a")], [user("<")]),
     "float": (

@@ -98,7 +98,8 @@ Walked = tuple[Any, ...]
 * the bytes that it pays for, beside those for characters.
 """
 Walk = Callable[..., Walked | None]
-"""Its arguments are the messages, their number, the state with the clock, whether there are tools, and the memory."""
+"""Its arguments are the messages, their number, the state with the clock, whether there are tools (None if nobody asks
+whether they are written), and the memory."""
 
 
 def join_missing(missing: list[Unwritten], left: list[Unwritten]) -> list[Unwritten]:
@@ -153,12 +154,11 @@ def compile_walk(
     code = _WalkCode(constants, with_trails, with_memory)
     try:
         code.write_tree(entry.root, 1, None, PathNames())
-        source = "\n".join(code.lines)
+        source = "\n".join([*code.lines, ""])
         if IS_MADE.search(source):  # then fields are in lists, too
             flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
-            source = source.replace(ENDS[0], flat)
-        if with_memory and not with_trails:  # the prompt before a turn: what is lost is not asked
-            source = source.replace("T, price, cost, steps", "None, price, cost, steps")
+            # No text of a template ends a line.
+            source = source.replace(ENDS[0] + "\n", flat + "\n")
         exec(source, code.scope)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return lambda *_: None  # the code is nested too deeply for Python
@@ -294,7 +294,7 @@ class _WalkCode:
     ) -> None:
         lines = self._note_fields(node, loop, names)
         if node.writes_tools is not False:
-            lines.append("T = False" if node.writes_tools else "T = T and None")
+            lines.append("T = T and False" if node.writes_tools else "T = T and None")
         if node.price or node.per_character:
             price = f"{('', '(rounds - j) * ')[is_last]}{node.price!r}"
             each = [f" + {share!r} * len({text})" for text, share in node.per_character.items()]

@@ -125,7 +125,9 @@ class Segments:
                 lock.release()
         known = {} if memory is None else memory
         try:
-            walked = walk(messages, len(messages), {"now": now}, has_tools, known)
+            # The prompt before a turn is not asked what it lost.
+            tools = has_tools if memory is None or with_trails else None
+            walked = walk(messages, len(messages), {"now": now}, tools, known)
             if walked is None:
                 return None
             out, missing, others, carried, lost_tools, price, cost, steps, size = walked
