@@ -705,3 +705,37 @@ def test_a_template_that_was_used_keeps_its_budgets(limits: tuple[int, int]) -> 
         assert len(set(errors)) == 1
         refused += errors[:1]
     assert not refused[0] and refused[-1]
+
+
+ROUNDS = {
+    "one loop": "{% for m in messages %}{{ m.role }}: {{ m.content }}{% endfor %}",
+    "two loops": "{% for m in messages %}{% endfor %}{% for m in messages %}{{ m.role }}{% endfor %}",
+    "a loop in a round": "{% for m in messages %}{{ m.content }}{% for o in messages %}{{ o.role }}{% endfor %}"
+    "{% set z = 3 %}{{ z + 4 }}{% endfor %}",
+    "a slice": "{% for m in messages[1:] %}{{ m.content }}{% endfor %}{{ messages[0].content }}",
+    "a namespace": "{% set n = namespace(i=1) %}{% for m in messages %}{% set n.i = n.i + 1 %}"
+    "{{ m.content }}{% endfor %}{{ n.i }}",
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+def test_a_template_that_was_used_pays_each_step(name: str) -> None:
+    """Where a conversation adds no steps to the budget, the last one that is missing is found."""
+    chat = [{"role": "user", "content": "ab"}, {"role": "assistant", "content": "cd"}] * 4
+
+    def is_enough(steps: int, begun: tuple[int, ...]) -> bool:
+        limits = turnwise.Limits(
+            steps=steps, steps_per_value=0, steps_per_pair=0, steps_per_character=0
+        )
+        template, error = turnwise.compile(ROUNDS[name]).with_limits(limits), None
+        for count in (*begun, len(chat)):
+            try:
+                template.render(chat[:count], normalise=False)
+                error = None
+            except TurnwiseError as failed:
+                error = failed
+        return error is None
+
+    least = next(steps for steps in range(40, 2_000, 4) if is_enough(steps, ()))
+    for steps in range(least - 30, least + 8):
+        assert is_enough(steps, (1, 1, 2, 2, 3, 3)) == is_enough(steps, ()), steps

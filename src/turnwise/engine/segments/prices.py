@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from turnwise.engine.runtime.access import LOOP_START_COST
 from turnwise.engine.runtime.limits import MAX_CHARACTER_SIZE
 from turnwise.engine.segments.sources import write_value
 from turnwise.engine.segments.symbols import OPERATION_BYTES, NotRecordable, TextSlot, UnknownText
@@ -57,14 +58,17 @@ def _pays_alone(recorder: Any) -> Any:
     return recorder.depth > 1 or recorder.is_made
 
 
-def find_price(recorder: Any) -> Any:
-    """Return the share of the budgets that this section takes; for a round its message pays in part."""
+def find_price(recorder: Any, loop: Any) -> Any:
+    """Return the share of the budgets that this section takes; for a round its message pays in part.
+
+    `loop` begins after it, if it is one.
+    """
     limits, tools = recorder.runtime.limits, recorder.runtime.tools
     written = len(recorder.constant.encode())
     if not recorder.depth:
         written -= limits.share_of(*tools.size)["output"]  # tools pay for their text
     amounts = (
-        (recorder.paid[0], limits.steps_per_value, limits.steps),
+        (recorder.paid[0] + bool(loop) * LOOP_START_COST, limits.steps_per_value, limits.steps),
         (recorder.paid[1], limits.bytes_per_value, limits.bytes),
         (written, limits.output_per_value, limits.output),
     )

@@ -196,7 +196,6 @@ class Recorder:
         items = [] if is_whole and not parts else written
         output, trails = write_origins(self, items, self.trails)
         carried = None if output is None else self.trails.values()
-        is_end = loop is None or not self.depth
         leaf = ProvenSegment(
             texts=list(map(self.write_part, parts)),
             output=output,
@@ -209,7 +208,7 @@ class Recorder:
             cost=self.cost,
             steps=steps,
             size=size,
-            price=is_end and find_price(self),
+            price=find_price(self, loop),
             per_character=self.per_character,
             loop=loop,
         )
