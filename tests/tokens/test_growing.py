@@ -294,3 +294,20 @@ def test_a_text_that_is_the_same_by_another_author_is_another() -> None:
     assert second.text.startswith(first.text)
     assert second.input_ids == template.encode(chat, "turnwise").input_ids
     assert second.input_ids[: len(first)] != first.input_ids
+
+
+def test_what_is_kept_does_not_grow_with_the_values_of_an_option() -> None:
+    template, growing = (
+        turnwise.compile("{{ stamp }}" + turnwise.load("qwen3").text),
+        GrowingPrompt(),
+    )
+    kept = []
+    for stamp in range(40):
+        for _ in range(3):
+            template.encode(
+                [{"role": "user", "content": "Hi"}], "turnwise", growing=growing, stamp=str(stamp)
+            )
+        prefix = growing.prefix
+        assert prefix is not None and prefix.chat.read is not None
+        kept.append(len(prefix.chat.read.memory or {}))
+    assert 0 < kept[0] < max(kept) <= growing_module.MAX_CHECKPOINTS + kept[0]

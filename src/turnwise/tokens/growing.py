@@ -52,6 +52,7 @@ from turnwise.tokens.truncation import EncodeWhole, encode_within_limit
 from turnwise.tokens.turn_prompts import Messages
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
+MAX_CHECKPOINTS = 40  # of loops, kept for the next prompt: each value of an option has its own
 # What things take in memory, in bytes, about.
 ID_SIZE, NODE_SIZE, ROW_SIZE, MESSAGE_SIZE, TURN_SIZE = 36, 64, 120, 600, 150
 
@@ -89,7 +90,7 @@ class EncodedPrefix:
         messages: the conversation, in the form that the template takes; a copy of the caller's.
         output: what the program wrote.
         text: its text.
-        ids: its ids, in parts that it shares with others.
+        ids: its ids.
         rows: the spans of its ids.
         turns: its assistant turns.
         untrained: those whose place could not be found.
@@ -102,7 +103,7 @@ class EncodedPrefix:
     messages: Messages
     output: Output
     text: str
-    ids: Sequence[list[int]]
+    ids: list[int]
     rows: Sequence[SpanRow]
     turns: Sequence[Turn]
     untrained: Sequence[Untrained]
@@ -244,6 +245,8 @@ def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> Encode
     memory: dict[Any, Any] = {}
     if earlier is not None and earlier.messages == read.messages[: len(earlier.messages)]:
         memory |= earlier.memory or {}
+    if len(memory) > MAX_CHECKPOINTS:
+        memory = {}
     return request._replace(read=(request.messages, read._replace(memory=memory)))
 
 
@@ -270,11 +273,8 @@ def _encode_from(
     weights = weigh(messages)
     if turns and find_stop_to_add(request, text, turns, weights):
         return None
-    before: list[int] = []
-    for part in _take_ids(earlier.ids, first_id):
-        before += part
     ids, rows = encoder_for(request.tokenizer).encode_spans(
-        text, specials.matches, find_seams(found, text), before=(begin, before)
+        text, specials.matches, find_seams(found, text), before=(begin, earlier.ids[:first_id])
     )
     return Encoded(
         rendering,
@@ -309,12 +309,9 @@ def _keep(
     if request.read is None:  # the caller's
         messages = list(map(dict, messages))
     found: list[Checkpoint] = []
-    ids: list[list[int]] = []
     if earlier is not None:
         found += earlier.checkpoints[: earlier.checkpoints.index(begin)]
-        ids += _take_ids(earlier.ids, rows[begin.row][1])
     found += _find_checkpoints(request, output, rows, begin)
-    ids.append(encoded.input_ids[sum(map(len, ids)) :])
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - begin.item, 1)
     # The memory of loops has the texts once more.
@@ -325,7 +322,7 @@ def _keep(
         messages,
         output,
         encoded.text,
-        ids,
+        encoded.input_ids.copy(),
         rows,
         encoded.turns,
         encoded.untrained,
@@ -333,20 +330,6 @@ def _keep(
         size,
         ReadChat(given, request.find_read(request.messages)),
     )
-
-
-def _take_ids(parts: Sequence[list[int]], count: int) -> list[list[int]]:
-    """Return the first ids of some, in few parts: each has at least twice as many as the next one."""
-    taken: list[list[int]] = []
-    for part in parts:
-        if not count:
-            break
-        kept = part if len(part) <= count else part[:count]
-        count -= len(kept)
-        while taken and len(taken[-1]) < 2 * len(kept):
-            kept = taken.pop() + kept
-        taken.append(kept)
-    return taken
 
 
 def _find_checkpoints(
