@@ -98,8 +98,7 @@ Walked = tuple[Any, ...]
 * the bytes that it pays for, beside those for characters.
 """
 Walk = Callable[..., Walked | None]
-"""Its arguments are the messages, their number, the state with the clock, whether there are tools (None if nobody asks
-whether they are written), and the memory."""
+"""Its arguments are the messages, their number, the state with the clock, whether there are tools, and the memory."""
 
 
 def join_missing(missing: list[Unwritten], left: list[Unwritten]) -> list[Unwritten]:
@@ -172,6 +171,8 @@ class _WalkCode:
         self._with_sections = with_trails and not with_memory
         if self._with_sections:
             self.lines.append(WITH_SECTIONS)
+        if with_memory and not with_trails:  # the prompt before a turn: what is lost is not asked
+            self.lines.append("    T = None")
         self.scope: dict[str, Any] = {
             **HELPERS,
             **constants.values,

@@ -125,9 +125,7 @@ class Segments:
                 lock.release()
         known = {} if memory is None else memory
         try:
-            # The prompt before a turn is not asked what it lost.
-            tools = has_tools if memory is None or with_trails else None
-            walked = walk(messages, len(messages), {"now": now}, tools, known)
+            walked = walk(messages, len(messages), {"now": now}, has_tools, known)
             if walked is None:
                 return None
             out, missing, others, carried, lost_tools, price, cost, steps, size = walked
