@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
@@ -35,7 +35,13 @@ from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEX
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import ReadMessages
 from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES
-from turnwise.tokens.boundaries import Turn, TurnCache, Untrained, find_seams
+from turnwise.tokens.boundaries import (
+    Turn,
+    TurnCache,
+    Untrained,
+    find_last_message_end,
+    find_seams,
+)
 from turnwise.tokens.encode import (
     EncodeRequest,
     encode_rendering,
@@ -49,7 +55,8 @@ from turnwise.tokens.read_chat import ReadChat
 from turnwise.tokens.text_encoder import SpanRow, encoder_for
 from turnwise.tokens.tokenizers.protocol import Tokenizer
 from turnwise.tokens.truncation import EncodeWhole, encode_within_limit
-from turnwise.tokens.turn_prompts import Messages
+from turnwise.tokens.turn_ends import TextSpan, find_content_end
+from turnwise.tokens.turn_prompts import Messages, PromptEnd
 
 MAX_TRAIL_NODES = 100_000  # of all trails that are new; more take too long to compare
 MAX_CHECKPOINTS = 40  # of loops, kept for the next prompt: each value of an option has its own
@@ -97,6 +104,7 @@ class EncodedPrefix:
         checkpoints: where it can be taken up again.
         size: the memory that it takes, in bytes, about.
         chat: the conversation as the caller had it, and as a renderer takes it.
+        prompts: its last prompts by the number of their messages, and from where on their origins count.
     """
 
     rules: EncodingRules
@@ -110,6 +118,7 @@ class EncodedPrefix:
     checkpoints: Sequence[Checkpoint]
     size: int
     chat: ReadChat
+    prompts: Mapping[int, tuple[Rendering, Checkpoint]]
 
     def find_checkpoint(self, request: EncodeRequest, output: Output) -> Checkpoint:
         """Return a late checkpoint up to which another conversation is the same; its beginning if there is none.
@@ -130,6 +139,22 @@ class EncodedPrefix:
                 return found
             last, step = last - step, 2 * step  # history was rewritten, or messages were replaced
         return BEGINNING
+
+    def find_prompts(self, messages: Messages, text: str) -> Iterator[tuple[int, PromptEnd]]:
+        """Yield its prompts that are also those of another conversation, by the number of their messages.
+
+        One with which the other text does not begin must have a message and a field where its origins are not hidden.
+        """
+        for count, (prompt, point) in self.prompts.items():
+            if self.messages[:count] == messages[:count]:
+                if text.startswith(prompt.text):
+                    yield count, len(prompt)
+                    continue
+                rest = prompt.hide_before(point.item, point.start)
+                if find_last_message_end(rest.piece_table) and find_content_end(
+                    rest.piece_table, TextSpan(0, len(rest))
+                ):
+                    yield count, rest
 
     def _is_equal_up_to(self, point: Checkpoint, messages: Messages, output: Output) -> bool:
         end = point.message + 1
@@ -209,6 +234,10 @@ class GrowingPrompt:
         rendering = request.render(request.messages)
         encoded, earlier = None, self.prefix
         if earlier is not None:
+            known = earlier.chat.given
+            if not (known and chat.given.startswith(known)):
+                # Messages may be equal and written in other ways: 1, 1.0 and True.
+                earlier = replace(earlier, prompts={})
             point = earlier.find_checkpoint(request, rendering.output)
             encoded = _encode_from(request, rendering, earlier, point)
         if encoded is None:
@@ -263,11 +292,10 @@ def _encode_from(
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     first = bisect_left(earlier.turns, point.message, key=_get_first)
-    known = {
-        turn.message: turn.start
-        for turn in reversed(earlier.turns[first:])  # the first of a message is the last here
-        if text.startswith(earlier.text[point.start : turn.start], point.start)
-    }
+    known = dict(earlier.find_prompts(_get_messages(request), text))
+    for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
+        if text.startswith(earlier.text[point.start : turn.start], point.start):
+            known[turn.message] = turn.start
     found, untrained = find_turns(request, rest, messages, specials, point.message, known)
     turns = [*earlier.turns[:first], *found]
     weights = weigh(messages)
@@ -309,12 +337,18 @@ def _keep(
     if request.read is None:  # the caller's
         messages = list(map(dict, messages))
     found: list[Checkpoint] = []
+    prompts: dict[int, tuple[Rendering, Checkpoint]] = {}
     if earlier is not None:
         found += earlier.checkpoints[: earlier.checkpoints.index(begin)]
+        if encoded.untrained:  # other turns begin where their prompts end
+            for count, _ in earlier.find_prompts(messages, encoded.text):
+                prompts = {count: earlier.prompts[count]}
     found += _find_checkpoints(request, output, rows, begin)
+    if found and request.arguments.get("add_generation_prompt") is True:
+        prompts[len(messages)] = encoded.rendering, found[-1]
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
     nodes = nodes * len(output) // max(len(output) - begin.item, 1)
-    # The memory of loops has the texts once more.
+    # The memory of loops has the texts once more, and so have prompts.
     size = ID_SIZE * len(encoded.input_ids) + 6 * len(encoded.text) + NODE_SIZE * nodes + len(given)
     size += ROW_SIZE * len(rows) + MESSAGE_SIZE * len(messages) + TURN_SIZE * len(encoded.turns)
     return EncodedPrefix(
@@ -329,6 +363,7 @@ def _keep(
         found,
         size,
         ReadChat(given, request.find_read(request.messages)),
+        prompts,
     )
 
 
