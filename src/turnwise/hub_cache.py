@@ -39,9 +39,10 @@ def find_cached_model(place: str, revision: str | None = None) -> Path | None:
     revision = revision or named_revision
     if not MODEL_ID.fullmatch(model_id):
         return None
-    model = _cache_folder() / f"models--{model_id.replace('/', '--')}"
-    if not os.path.isdir(model):  # of most ids there is nothing: that must be quick to find
+    folder = os.path.join(_cache_folder(), f"models--{model_id.replace('/', '--')}")
+    if not os.path.isdir(folder):  # of most ids there is nothing: that must be quick to find
         return None
+    model = Path(folder)
     snapshots = model / "snapshots"
     commit = _read_reference(model, revision or "main")
     if COMMIT.fullmatch(commit) and (snapshots / commit).is_dir():
@@ -67,12 +68,12 @@ def _read_reference(model: Path, revision: str) -> str:
         return ""
 
 
-def _cache_folder() -> Path:
+def _cache_folder() -> str:
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if os.environ.get(variable):
-            return Path(os.environ[variable]).expanduser()
+        if folder := os.environ.get(variable):
+            return os.path.expanduser(folder)
     home = os.environ.get("HF_HOME")
     if not home:
         caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
         home = f"{caches}/huggingface"
-    return Path(home).expanduser() / "hub"
+    return os.path.join(os.path.expanduser(home), "hub")

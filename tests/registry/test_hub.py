@@ -302,3 +302,11 @@ def test_the_stops_of_a_model_are_those_of_its_files(tmp_path: Path) -> None:
     template = turnwise.load(folder)
     assert template.stops() == ("<|end|>", "<|stop|>")
     assert template.parse("Hi<|stop|>")["content"] == "Hi"
+
+
+@pytest.mark.parametrize("variable", ["HF_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"])
+def test_a_cache_of_a_user_who_is_not_there(monkeypatch: pytest.MonkeyPatch, variable: str) -> None:
+    for other in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(variable, "~nobody-is-called-so/cache")
+    assert find_cached_model(MODEL) is None
