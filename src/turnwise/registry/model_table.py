@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from fnmatch import fnmatchcase, translate
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Kind = Literal["base", "chat"]
@@ -133,6 +134,7 @@ class ModelTable:
         return self.compiled[letter]
 
 
+@lru_cache(maxsize=8)  # each source asks for the form of the same id
 def normal_form(model: str) -> str:
     """Return an id as patterns see it: its last part in lower case, `-` for `_`, without suffixes of quantisations."""
     path = model.strip().rstrip("/").replace("\\", "/")
