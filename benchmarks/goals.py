@@ -126,7 +126,7 @@ def hold_goals(short: bool) -> Held:
         for row, goal in goals.items():
             figure = figures[name].get(row)
             if figure is None:
-                print(f"{name:8} {row:26} not measured: its peer is not installed")
+                print(f"{name:8} {row:36} not measured: its peer is not installed")
                 continue
             is_held = goal.is_held(figure, short)
             missed += not is_held
@@ -134,7 +134,7 @@ def hold_goals(short: bool) -> Held:
             sign = "at most" if goal.at_most else "at least"
             rows.append(f"| {name} | {row} | {figure:.2f} | {sign} {goal.goal:g} |\n")
             print(
-                f"{name:8} {row:26} {figure:8.2f}   {sign} {wanted:10} {'' if is_held else 'MISSED'}",
+                f"{name:8} {row:36} {figure:8.2f}   {sign} {wanted:10} {'' if is_held else 'MISSED'}",
                 flush=True,
             )
     return Held(missed, figures, rows, printed)
