@@ -156,7 +156,7 @@ def compile_walk(
         source = "\n".join([*code.lines, ""])
         if IS_MADE.search(source):  # then fields are in lists, too
             flat = ENDS[0].replace("others, carried", "list_fields((others, carried)), ()")
-            # No text of a template ends a line.
+            # A text of the template may read like this code, but is quoted: it never ends a line.
             source = source.replace(ENDS[0] + "\n", flat + "\n")
         exec(source, code.scope)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
