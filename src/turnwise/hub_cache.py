@@ -39,7 +39,7 @@ def find_cached_model(place: str, revision: str | None = None) -> Path | None:
     revision = revision or named_revision
     if not MODEL_ID.fullmatch(model_id):
         return None
-    folder = os.path.join(_cache_folder(), f"models--{model_id.replace('/', '--')}")
+    folder = f"{_cache_folder()}/models--{model_id.replace('/', '--')}"
     if not os.path.isdir(folder):  # of most ids there is nothing: that must be quick to find
         return None
     model = Path(folder)
@@ -69,11 +69,7 @@ def _read_reference(model: Path, revision: str) -> str:
 
 
 def _cache_folder() -> str:
-    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
-        if folder := os.environ.get(variable):
-            return os.path.expanduser(folder)
-    home = os.environ.get("HF_HOME")
-    if not home:
-        caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        home = f"{caches}/huggingface"
-    return os.path.join(os.path.expanduser(home), "hub")
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{caches}/huggingface"
+    hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE")
+    return os.path.expanduser(hub or f"{home}/hub")

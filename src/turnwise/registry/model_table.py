@@ -65,7 +65,7 @@ class ModelRow(NamedTuple):
         """Return whether the words of a name that fits the pattern are those of the pattern, or plain ones."""
         if self.any_words or ANY_TEXT in self.pattern:
             return True
-        fixed = set(re.split(r"[-*?]", re.sub(CHARACTER_SET, "*", self.pattern.lower())))
+        fixed = re.split(r"[-*?]", re.sub(CHARACTER_SET, "*", self.pattern.lower()))
         return all(
             word in fixed or re.fullmatch(PLAIN_WORD, word) or not word for word in name.split("-")
         )
@@ -87,8 +87,7 @@ class ModelTable:
         patterns.sort(key=lambda row: specificity(row.pattern), reverse=True)
         self.name_patterns = [row for row in patterns if "/" not in row.pattern]
         self.owner_patterns = [row for row in patterns if "/" in row.pattern]
-        first_letters = {row.pattern[0].lower() for row in self.name_patterns}
-        self.first_letters = first_letters - set(WILDCARDS)
+        self.first_letters = {row.pattern[0].lower() for row in self.name_patterns} - {*WILDCARDS}
         self.compiled: dict[str, tuple[re.Pattern[str], list[ModelRow]]] = {}
 
     def find(self, model: str) -> tuple[ModelRow, MatchedBy] | None:
@@ -127,7 +126,7 @@ class ModelTable:
         if letter not in self.first_letters:
             letter = ""
         if letter not in self.compiled:
-            first = (letter, *WILDCARDS)
+            first = letter + WILDCARDS
             rows = [row for row in self.name_patterns if row.pattern[0].lower() in first]
             groups = [f"({translate(row.pattern.lower())})" for row in rows]
             self.compiled[letter] = re.compile("|".join(groups) or "(?!)"), rows
@@ -149,7 +148,7 @@ def chats(model: str) -> bool:
 
 def rest_is_plain(model: str, words: Iterable[str]) -> bool:
     """Return whether a name has no word beside some words but sizes, versions and the like."""
-    rest = set(normal_form(model).split("-")) - set(words)
+    rest = set(normal_form(model).split("-")).difference(words)
     return all(re.fullmatch(RULE_WORD, word) for word in rest)
 
 
