@@ -311,3 +311,52 @@ def test_what_is_kept_does_not_grow_with_the_values_of_an_option() -> None:
         assert prefix is not None and prefix.chat.read is not None
         kept.append(len(prefix.chat.read.memory or {}))
     assert 0 < kept[0] < max(kept) <= growing_module.MAX_CHECKPOINTS + kept[0]
+
+
+SOME = "messages[:4]"
+MESSAGE = "<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+WRITTEN_BEFORE = {
+    "a block": f"{{% set all %}}{{% for m in {SOME} %}}{MESSAGE}{{% endfor %}}{{% endset %}}{{{{ all }}}}",
+    "a filter": f"{{% filter trim %}}{{% for m in {SOME} %}}{MESSAGE}{{% endfor %}}{{% endfilter %}}",
+    "a caller": f"{{% macro each() %}}{{% for m in {SOME} %}}{{{{ caller(m) }}}}{{% endfor %}}{{% endmacro %}}"
+    f"{{% call(m) each() %}}{MESSAGE}{{% endcall %}}",
+    "a list": "{% set ns = namespace(all=[]) %}"
+    f"{{% for m in {SOME} %}}{{% set ns.all = ns.all + [m] %}}{{% endfor %}}"
+    f"{{% for m in ns.all %}}{MESSAGE}{{% endfor %}}",
+    "copies": "{% set ns = namespace(all=[]) %}"
+    f"{{% for m in {SOME} %}}{{% set ns.all = ns.all + [{{'role': m.role, 'content': m.content}}] %}}{{% endfor %}}"
+    f"{{% for m in ns.all %}}{MESSAGE}{{% endfor %}}",
+    "batches": f"{{% for some in {SOME}|batch(2) %}}{{% for m in some %}}{MESSAGE}{{% endfor %}}{{% endfor %}}",
+    "groups": f"{{% for _, some in {SOME}|groupby('role') %}}{{% for m in some %}}{MESSAGE}"
+    "{% endfor %}{% endfor %}",
+    "one of a list": "{% for m in [messages[3] or messages[0]] %}" + MESSAGE + "{% endfor %}",
+    "the same loop": "{% for m in messages %}" + MESSAGE + "{% endfor %}",
+}
+
+
+@pytest.mark.parametrize("late", [2, 4])
+@pytest.mark.parametrize("way", WRITTEN_BEFORE)
+def test_a_message_that_is_written_twice_has_its_first_place(way: str, late: int) -> None:
+    """The last replies are written in another way, so history changes, and growth goes back."""
+    opening = f"{{% if m.role == 'assistant' and loop.revindex0 < {late} %}}<t>{{% endif %}}"
+    text = (
+        WRITTEN_BEFORE[way]
+        + "{% for m in messages %}"
+        + MESSAGE.replace("{{ m.content", opening + "{{ m.content")
+        + "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    )
+    template = turnwise.compile(text)
+    roles = ["user", "assistant"] * 5
+    for chat in (
+        [{"role": role, "content": f"Text {number}"} for number, role in enumerate(roles)],
+        [{"role": "system", "content": "Be brief."}]
+        + [{"role": role, "content": f"Text {number}"} for number, role in enumerate(roles)],
+    ):
+        for asks in (False, True):
+            growing = GrowingPrompt()
+            for end in [*range(1, len(chat)), 6, 9, 5]:
+                options = {"add_generation_prompt": asks}
+                found = template.encode(chat[:end], "turnwise", growing=growing, **options)
+                wanted = template.encode(chat[:end], "turnwise", **options)
+                for field in ("input_ids", "labels", "turns", "owners"):
+                    assert getattr(found, field) == getattr(wanted, field), (field, end, asks)

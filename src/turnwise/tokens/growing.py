@@ -14,6 +14,7 @@ before, so all of these are needed, or everything is encoded anew:
 
 * both outputs are equal up to the end of the special token, and as far beyond it as any token or stop may reach;
 * the message at the checkpoint is in both conversations, and is no tool result, which belongs to the turn before it;
+* no message was written before the loop took it, as by a template that writes messages twice;
 * every turn before the checkpoint is history in both, or in neither: what a turn looks like may depend on that.
 
 The result is that of `encode` in every respect.
@@ -25,11 +26,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from turnwise.engine.provenance.piece_table import is_message
+from turnwise.engine.provenance.piece_table import PieceTable, is_message
 from turnwise.engine.provenance.rendering import Rendering
 from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
 from turnwise.errors import MessageError, short_repr
@@ -39,7 +40,7 @@ from turnwise.tokens.boundaries import (
     Turn,
     TurnCache,
     Untrained,
-    find_last_message_end,
+    find_message_spans,
     find_seams,
 )
 from turnwise.tokens.encode import (
@@ -151,7 +152,9 @@ class EncodedPrefix:
                     yield count, len(prompt)
                     continue
                 rest = prompt.hide_before(point.item, point.start)
-                if find_last_message_end(rest.piece_table) and find_content_end(
+                spans = find_message_spans(rest.piece_table)
+                # A message that is written before the point, and then again, has its place there.
+                if min(spans, default=-1) >= point.message and find_content_end(
                     rest.piece_table, TextSpan(0, len(rest))
                 ):
                     yield count, rest
@@ -239,11 +242,12 @@ class GrowingPrompt:
                 # Messages may be equal and written in other ways: 1, 1.0 and True.
                 earlier = replace(earlier, prompts={})
             point = earlier.find_checkpoint(request, rendering.output)
-            encoded = _encode_from(request, rendering, earlier, point)
+            rest = rendering.hide_before(point.item, point.start)
+            encoded = _encode_from(request, rendering, rest, earlier, point)
         if encoded is None:
-            earlier, point = None, BEGINNING
+            earlier, point, rest = None, BEGINNING, rendering
             encoded = encode_rendering(request, rendering)
-        self.prefix = _keep(request, encoded, chat.given, earlier, point)
+        self.prefix = _keep(request, encoded, rest, chat.given, earlier, point)
         return encoded
 
 
@@ -280,14 +284,17 @@ def _with_memory(request: EncodeRequest, earlier: ReadMessages | None) -> Encode
 
 
 def _encode_from(
-    request: EncodeRequest, rendering: Rendering, earlier: EncodedPrefix, point: Checkpoint
+    request: EncodeRequest,
+    rendering: Rendering,
+    rest: Rendering,
+    earlier: EncodedPrefix,
+    point: Checkpoint,
 ) -> Encoded | None:
-    """Encode a conversation from a checkpoint on; None if it is not one of this conversation."""
+    """Encode a conversation from a checkpoint on, of which `rest` has the origins; None if it is not one of it."""
     if point is BEGINNING:
         return None
     messages, text = request.messages, rendering.text
     begin, first_id, _, token = earlier.rows[point.row]
-    rest = rendering.hide_before(point.item, point.start)
     specials = find_specials(request, rest, messages, begin)
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
@@ -322,6 +329,7 @@ def _encode_from(
 def _keep(
     request: EncodeRequest,
     encoded: Encoded,
+    rest: Rendering,
     given: bytes,
     earlier: EncodedPrefix | None,
     begin: Checkpoint,
@@ -343,7 +351,7 @@ def _keep(
         if encoded.untrained:  # other turns begin where their prompts end
             for count, _ in earlier.find_prompts(messages, encoded.text):
                 prompts = {count: earlier.prompts[count]}
-    found += _find_checkpoints(request, output, rows, begin)
+    found += _find_checkpoints(request, rest.piece_table, output, rows, begin)
     if found and request.arguments.get("add_generation_prompt") is True:
         prompts[len(messages)] = encoded.rendering, found[-1]
     # What is before the checkpoint is not counted again: as many nodes for each item as in the rest.
@@ -368,15 +376,32 @@ def _keep(
 
 
 def _find_checkpoints(
-    request: EncodeRequest, output: Output, rows: Sequence[SpanRow], begin: Checkpoint
+    request: EncodeRequest,
+    table: PieceTable,
+    output: Output,
+    rows: Sequence[SpanRow],
+    begin: Checkpoint,
 ) -> Iterator[Checkpoint]:
-    """Yield the checkpoints of a conversation from one on."""
+    """Yield the checkpoints of a conversation from one on.
+
+    The table says which message each text belongs to. Between two marks that is the message of the first, or none: one
+    that was written before its mark, in a block or from another list, has its place there.
+    """
     reach = max([encoder_for(request.tokenizer).matcher.longest, *map(len, request.stops)])
-    row = begin.row
+    row, seen, last = begin.row, 0, None
+    starts = [*table.message_starts, len(table.texts)]
+    written = [
+        (table.starts[first], message)
+        for (first, end), message in zip(pairwise(starts), table.messages, strict=True)
+        if first < end
+    ]
     ends = list(accumulate(map(len, output[begin.item :: 2]), initial=begin.start))
     for message, item, start in _find_marks(output, begin.item, begin.start):
-        if message >= len(request.messages):
+        until = bisect_left(written, start, seen, key=_get_first)
+        between = {one for _, one in written[seen:until]}
+        if message >= len(request.messages) or between - {None, last}:
             return
+        seen, last = until, message
         if not start or request.messages[message].get("role") in RESULT_ROLES:
             continue
         row = bisect_left(rows, start, row, key=_get_first)
