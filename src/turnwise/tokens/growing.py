@@ -26,7 +26,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -384,21 +384,15 @@ def _find_checkpoints(
 ) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a conversation from one on.
 
-    The table says which message each text belongs to. Between two marks that is the message of the first, or none: one
-    that was written before its mark, in a block or from another list, has its place there.
+    The table says which message each text belongs to: between two marks that of the first, or none. A message that was
+    written before its mark, in a block or from another list, has its place there.
     """
     reach = max([encoder_for(request.tokenizer).matcher.longest, *map(len, request.stops)])
     row, seen, last = begin.row, 0, None
-    starts = [*table.message_starts, len(table.texts)]
-    written = [
-        (table.starts[first], message)
-        for (first, end), message in zip(pairwise(starts), table.messages, strict=True)
-        if first < end
-    ]
     ends = list(accumulate(map(len, output[begin.item :: 2]), initial=begin.start))
     for message, item, start in _find_marks(output, begin.item, begin.start):
-        until = bisect_left(written, start, seen, key=_get_first)
-        between = {one for _, one in written[seen:until]}
+        until = bisect_left(table.starts, start, seen)
+        between = set(map(table.message_of, range(seen, until)))
         if message >= len(request.messages) or between - {None, last}:
             return
         seen, last = until, message
