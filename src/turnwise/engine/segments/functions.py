@@ -148,7 +148,9 @@ def _write_whole(recorder: Recorder, value: Any, writer: str) -> UnknownText:
     """Return what a function writes for a value: a number, or with brackets or quotes that may be cut off."""
     source = f"{writer}({check_size(recorder, value)})"
     is_number = isinstance(value, UnknownNumber)
-    slot = recorder.make_slot(source, _find_field(recorder, value))._replace(is_json=not is_number)
+    # What is written as Python prints it does not count as written: nobody may have warned of it.
+    field = _find_field(recorder, value) if is_number or writer != "str" else None
+    slot = recorder.make_slot(source, field)._replace(is_json=not is_number)
     text = recorder.make_text((slot,), True)
     pay(recorder, text, JSON_COST)
     return text
