@@ -113,7 +113,6 @@ class LoopCompiler(CompilerPart):
         if loop.tests_first:
             self._filter_elements(loop)
         if loop.needs_object:
-            self.variables.loops.pop(loop_variable, None)
             arguments = f"depth0, again{number}_" if node.recursive else "0, None"
             value = Code(f"Loop(t{number}, o{number}, {arguments})")
             self.variables.assign(loop_variable, value)
@@ -140,6 +139,7 @@ class LoopCompiler(CompilerPart):
             if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
                 writer.flush()
                 writer.line(f"e{number} = False")
+        self.variables.loops.pop(loop_variable, None)  # elsewhere that is the name of something else
         self._emit_marker(loop, "DONE")
         if node.else_:
             with writer.block(f"if e{number}:"):
