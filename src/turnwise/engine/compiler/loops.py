@@ -54,7 +54,7 @@ class ForLoop:
     """What is decided about a `{% for %}` before its code is written."""
 
     def __init__(self, node: nodes.For, number: str, elements: Kind = Kind.ANY) -> None:
-        uses = set(_find_loop_uses(node.body))
+        uses = set(_find_loop_uses([node.target, *node.body]))
         self.node = node
         self.number = number
         self.elements = elements  # what is certain about each
@@ -106,9 +106,7 @@ class LoopCompiler(CompilerPart):
         writer, node, number = self.writer, loop.node, loop.number
         writer.line(f"t{number}, o{number}, k{number} = start_loop(rt, {items})")
         inner = self._open_body(loop)
-        loop_variable = ""
-        if loop.uses_loop:
-            loop_variable = self.variables.identifier(inner.symbols.declare_parameter("loop"))
+        loop_variable = self.variables.identifier(inner.symbols.declare_parameter("loop"))
         inner.symbols.analyze_node(node, for_branch="body")
         if loop.tests_first:
             self._filter_elements(loop)
@@ -139,7 +137,9 @@ class LoopCompiler(CompilerPart):
             if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
                 writer.flush()
                 writer.line(f"e{number} = False")
-        self.variables.loops.pop(loop_variable, None)  # elsewhere that is the name of something else
+        self.variables.loops.pop(
+            loop_variable, None
+        )  # elsewhere that is the name of something else
         self._emit_marker(loop, "DONE")
         if node.else_:
             with writer.block(f"if e{number}:"):
@@ -262,6 +262,8 @@ def _find_loop_uses(body: Body) -> Iterator[str]:
     stack = list(body)
     while stack:
         node = stack.pop()
+        if node == nodes.Name("loop", "store"):
+            raise CompileError("a loop cannot assign to `loop`", node.lineno)
         if is_loop(node):
             yield ""
         elif isinstance(node, nodes.Getattr) and is_loop(node.node):
