@@ -360,3 +360,50 @@ def test_a_message_that_is_written_twice_has_its_first_place(way: str, late: int
                 wanted = template.encode(chat[:end], "turnwise", **options)
                 for field in ("input_ids", "labels", "turns", "owners"):
                     assert getattr(found, field) == getattr(wanted, field), (field, end, asks)
+
+
+USERS = [{"role": "user", "content": f"Question {number}"} for number in range(6)]
+GROWN = [one for user in USERS for one in (user, {"role": "assistant", "content": "Reply"})]
+REWRITTEN = f"{{% for m in messages %}}{MESSAGE}{{% endfor %}}"
+START = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+
+
+def check_same_turns(text: str, *chats: list[dict[str, str]]) -> None:
+    template, growing = turnwise.compile(text), GrowingPrompt()
+    for chat in chats:
+        for asks in (True, False):
+            wanted = template.encode(chat, "turnwise", add_generation_prompt=asks)
+            for _ in range(2):
+                found = template.encode(
+                    chat, "turnwise", add_generation_prompt=asks, growing=growing
+                )
+                assert (found.turns, found.labels) == (wanted.turns, wanted.labels), len(chat)
+
+
+def test_a_message_that_is_written_again_at_the_end_does_not_end_a_prompt() -> None:
+    """What the last message gets is in no conversation that goes on, so the ends of prompts are compared."""
+    last = MESSAGE.replace("<|im_end|>", "{% if loop.last %}!{% endif %}<|im_end|>")
+    again = "{% for m in messages[:1] %}{{ m.content }}<|im_end|>\n{% endfor %}"
+    text = f"{{% for m in messages %}}{last}{{% endfor %}}{again}{START}"
+    check_same_turns(text, *[GROWN[:end] for end in range(1, len(GROWN), 2)])
+
+
+def test_a_changed_message_has_another_prompt_though_its_text_is_the_same() -> None:
+    thinks = START.replace(
+        "{% endif %}", "{% if '/think' in messages[-1].content %}<think>{% endif %}{% endif %}"
+    )
+    text = REWRITTEN.replace("m.content", "m.content | replace('/think', '')") + thinks
+    for changed in (2, 4):
+        chat = [*GROWN[:changed], {"role": "user", "content": f"Question {changed // 2}/think"}]
+        check_same_turns(text, GROWN[:9], [*chat, *GROWN[changed + 1 : 9]], GROWN[:9])
+
+
+def test_a_round_that_begins_with_the_message_before_it() -> None:
+    filler = "filler that is long, and goes on for more than any token or stop may reach; "
+    again = (
+        "{% if loop.index0 > 1 %}{% for n in messages[loop.index0 - 1:loop.index0] %}"
+        f"<|im_start|>again {{{{ n.content }}}}{filler}{{{{ messages | length }}}}<|im_end|>"
+        "{% endfor %}{% endif %}"
+    )
+    text = f"{{% for m in messages %}}{again}{MESSAGE}{{% endfor %}}{START}"
+    check_same_turns(text, *[GROWN[:end] for end in range(1, len(GROWN) + 1)])

@@ -14,10 +14,11 @@ before, so all of these are needed, or everything is encoded anew:
 
 * both outputs are equal up to the end of the special token, and as far beyond it as any token or stop may reach;
 * the message at the checkpoint is in both conversations, and is no tool result, which belongs to the turn before it;
-* no message was written before the loop took it, as by a template that writes messages twice;
+* no message was written before the loop took it, and the round begins with its own: templates may write them twice;
 * every turn before the checkpoint is history in both, or in neither: what a turn looks like may depend on that.
 
-The result is that of `encode` in every respect.
+The result is that of `encode` in every respect. Only origins are paid for what is new alone: with limits that are too
+low for the whole conversation (`Limits.origins`), less may be unknown here.
 """
 
 from __future__ import annotations
@@ -242,8 +243,9 @@ class GrowingPrompt:
                 # Messages may be equal and written in other ways: 1, 1.0 and True.
                 earlier = replace(earlier, prompts={})
             point = earlier.find_checkpoint(request, rendering.output)
-            rest = rendering.hide_before(point.item, point.start)
-            encoded = _encode_from(request, rendering, rest, earlier, point)
+            if point is not BEGINNING:
+                rest = rendering.hide_before(point.item, point.start)
+                encoded = _encode_from(request, rendering, rest, earlier, point)
         if encoded is None:
             earlier, point, rest = None, BEGINNING, rendering
             encoded = encode_rendering(request, rendering)
@@ -291,17 +293,18 @@ def _encode_from(
     point: Checkpoint,
 ) -> Encoded | None:
     """Encode a conversation from a checkpoint on, of which `rest` has the origins; None if it is not one of it."""
-    if point is BEGINNING:
-        return None
     messages, text = request.messages, rendering.text
     begin, first_id, _, token = earlier.rows[point.row]
     specials = find_specials(request, rest, messages, begin)
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     first = bisect_left(earlier.turns, point.message, key=_get_first)
-    known = dict(earlier.find_prompts(_get_messages(request), text))
+    now = _get_messages(request)
+    known = dict(earlier.find_prompts(now, text))
     for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
-        if text.startswith(earlier.text[point.start : turn.start], point.start):
+        if text.startswith(earlier.text[point.start : turn.start], point.start) and (
+            earlier.messages[: turn.message] == now[: turn.message]  # or its prompt is another
+        ):
             known[turn.message] = turn.start
     found, untrained = find_turns(request, rest, messages, specials, point.message, known)
     turns = [*earlier.turns[:first], *found]
@@ -384,8 +387,8 @@ def _find_checkpoints(
 ) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a conversation from one on.
 
-    The table says which message each text belongs to: between two marks that of the first, or none. A message that was
-    written before its mark, in a block or from another list, has its place there.
+    The table says which message each text belongs to. From a mark to the next one that must be the message of the mark,
+    or none: a message that is written before its mark, in a block or from another list, has its place there.
     """
     reach = max([encoder_for(request.tokenizer).matcher.longest, *map(len, request.stops)])
     row, seen, last = begin.row, 0, None
@@ -396,6 +399,8 @@ def _find_checkpoints(
         if message >= len(request.messages) or between - {None, last}:
             return
         seen, last = until, message
+        if table.message_of(until) != message:
+            continue  # it writes nothing, or its round begins with the message before it
         if not start or request.messages[message].get("role") in RESULT_ROLES:
             continue
         row = bisect_left(rows, start, row, key=_get_first)
