@@ -257,3 +257,43 @@ def test_what_a_namespace_has_is_asked_however_it_is_read(read: str) -> None:
         *_, last = [template.render(chat) for _ in range(3)]
         assert str(last) == str(program.render(chat))
         assert last._output is None  # written from segments
+
+
+PARTS = [{"type": "text", "text": "one"}, {"type": "image", "image": "two"}]
+IN_BLOCKS = {
+    "a caller": "{% macro each(all) %}{% for m in all %}{{ caller(m) }}{% endfor %}{% endmacro %}"
+    "{% call(m) each([messages[0], messages[-1]]) %}<{{ m.role }}{% endcall %}",
+    "a block": "{% set all %}{% for m in [messages[-1]] %}<{{ m.role }}{% endfor %}{% endset %}{{ all }}",
+    "a filter": "{% filter upper %}{% for m in [messages[-1]] %}<{{ m.role }}{% endfor %}{% endfilter %}",
+}
+
+
+@pytest.mark.parametrize("name", IN_BLOCKS)
+def test_texts_of_a_block_have_the_messages_of_its_loop(name: str) -> None:
+    template = turnwise.compile(IN_BLOCKS[name])
+    chat = [user("a"), reply("b"), user("c")]
+    pieces = [template.render(chat).pieces for _ in range(4)]
+    assert pieces == pieces[:1] * 4
+    if name != "a filter":
+        assert all(piece.origin.message in (0, 2) for piece in pieces[0])
+
+
+@pytest.mark.parametrize("content", [PARTS[:1], PARTS])
+@pytest.mark.parametrize(
+    "text",
+    [
+        # The capabilities are those of the first messages, of which this writes none.
+        "{% for m in messages[1:] %}{{ m.content }}"
+        "{% for n in messages[:loop.index0] %}{{ n.content }}{% endfor %}{% endfor %}",
+        "{% for m in messages[:-1] %}{{ m.role }}{{ m.content }}{% endfor %}",
+        "{% for m in messages[:-1] %}{{ {'a': [m.content]} }}{{ 'x' ~ m.content }}{% endfor %}",
+    ],
+)
+def test_what_is_printed_as_a_list_is_told_and_joined_each_time(text: str, content: Any) -> None:
+    template = turnwise.compile(text)
+    found = []
+    for _ in range(4):
+        rendering = template.render([user(content), reply("a"), user("b")])
+        found.append((rendering.text, rendering.warnings, rendering.changes))
+    assert found == found[:1] * 4
+    assert found[0][1] or found[0][2]

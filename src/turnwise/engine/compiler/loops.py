@@ -44,7 +44,7 @@ from turnwise.engine.compiler.tree import (
 from turnwise.engine.runtime.access import LOOP_ATTRIBUTES, LOOP_NEIGHBOURS
 
 MAX_LOOP_DEPTH = 12  # Python allows twenty blocks within one function
-SIMPLE_ATTRIBUTES = LOOP_ATTRIBUTES.keys() | LOOP_NEIGHBOURS.keys()
+SIMPLE_ATTRIBUTES = {*LOOP_ATTRIBUTES, *LOOP_NEIGHBOURS}
 RANGE = nodes.Name("range", "load")
 OUTPUT = (nodes.Output, nodes.CallBlock, nodes.FilterBlock)
 LOOKAHEAD = {"last", "length", "revindex", "revindex0", "nextitem", "previtem"}
@@ -114,7 +114,7 @@ class LoopCompiler(CompilerPart):
             arguments = f"depth0, again{number}_" if node.recursive else "0, None"
             value = Code(f"Loop(t{number}, o{number}, {arguments})")
             self.variables.assign(loop_variable, value)
-        elif loop.uses_loop:  # `loop` is only a name for the variables of this loop
+        else:  # `loop` is only a name for the variables of this loop
             self.variables.loops[loop_variable] = number
         if node.else_:
             writer.line(f"e{number} = True")
@@ -137,9 +137,7 @@ class LoopCompiler(CompilerPart):
             if node.else_:  # as in jinja2, a round that `continue` cuts short does not count
                 writer.flush()
                 writer.line(f"e{number} = False")
-        self.variables.loops.pop(
-            loop_variable, None
-        )  # elsewhere that is the name of something else
+        self.variables.loops.pop(loop_variable, None)  # elsewhere it names something else
         self._emit_marker(loop, "DONE")
         if node.else_:
             with writer.block(f"if e{number}:"):

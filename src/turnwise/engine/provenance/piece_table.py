@@ -332,10 +332,12 @@ class PieceTable(MessageTracker):
             if type(trail) is tuple:
                 self.trails[-1] = (PART, text, trail, 0)
         self.starts = [*self.starts[:count], size]
-        last = max(bisect_left(self.message_starts, count), 1)
-        del self.message_starts[last:], self.messages[last:]
-        last = max(bisect_left(self.part_starts, count), 1)
-        del self.part_starts[last:], self.parts[last:]
+        for starts, found in (
+            (self.message_starts, self.messages),
+            (self.part_starts, self.parts),
+        ):
+            last = max(bisect_left(starts, count), 1)
+            del starts[last:], found[last:]
         self.generation_switches = [at for at in self.generation_switches if at <= count]
 
 
