@@ -388,6 +388,17 @@ def test_a_message_that_is_written_again_at_the_end_does_not_end_a_prompt() -> N
     check_same_turns(text, *[GROWN[:end] for end in range(1, len(GROWN), 2)])
 
 
+@pytest.mark.parametrize("condition", ["", " if m.role != 'system'", " if messages | length > 4"])
+def test_users_that_are_written_before_all(condition: str) -> None:
+    """A checkpoint among the users comes before the replies that come before it in the conversation."""
+    users = (
+        f"{{% for m in messages | selectattr('role', 'equalto', 'user') %}}{MESSAGE}{{% endfor %}}"
+    )
+    text = f"{users}{{% for m in messages{condition} %}}{MESSAGE}{{% endfor %}}{START}"
+    chat = [{"role": "system", "content": "Be brief."}, *GROWN]
+    check_same_turns(text, chat[:9], chat[:4], chat[:2], chat[:5], chat[:7], chat)
+
+
 def test_a_changed_message_has_another_prompt_though_its_text_is_the_same() -> None:
     thinks = START.replace(
         "{% endif %}", "{% if '/think' in messages[-1].content %}<think>{% endif %}{% endif %}"

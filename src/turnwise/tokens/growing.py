@@ -153,9 +153,7 @@ class EncodedPrefix:
                     yield count, len(prompt)
                     continue
                 rest = prompt.hide_before(point.item, point.start)
-                spans = find_message_spans(rest.piece_table)
-                # A message that is written before the point, and then again, has its place there.
-                if min(spans, default=-1) >= point.message and find_content_end(
+                if _has_later_messages(rest, point) and find_content_end(
                     rest.piece_table, TextSpan(0, len(rest))
                 ):
                     yield count, rest
@@ -169,6 +167,11 @@ class EncodedPrefix:
             )
         except RecursionError:  # of values that are nested deeply
             return False
+
+
+def _has_later_messages(rest: Rendering, point: Checkpoint) -> bool:
+    """Return whether only messages from a checkpoint on are written after it: others may have their place there."""
+    return min(find_message_spans(rest.piece_table), default=-1) >= point.message
 
 
 def _get_rules(request: EncodeRequest) -> EncodingRules:
@@ -299,6 +302,8 @@ def _encode_from(
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     first = bisect_left(earlier.turns, point.message, key=_get_first)
+    if not _has_later_messages(rest, point):
+        return None
     now = _get_messages(request)
     known = dict(earlier.find_prompts(now, text))
     for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
@@ -387,21 +392,21 @@ def _find_checkpoints(
 ) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a conversation from one on.
 
-    The table says which message each text belongs to. From a mark to the next one that must be the message of the mark,
-    or none: a message that is written before its mark, in a block or from another list, has its place there.
+    The place of a message is where it is written first, which may be in a block, or from another list. Before that of
+    the message at a checkpoint are those of all before it, and of no other.
     """
     reach = max([encoder_for(request.tokenizer).matcher.longest, *map(len, request.stops)])
-    row, seen, last = begin.row, 0, None
+    row, spans = begin.row, find_message_spans(table)
+    highest = accumulate(spans, max)
+    lowest = [*accumulate(reversed(spans), min)][::-1]
+    parting = {message for message, last in zip(highest, lowest, strict=True) if message == last}
     ends = list(accumulate(map(len, output[begin.item :: 2]), initial=begin.start))
     for message, item, start in _find_marks(output, begin.item, begin.start):
-        until = bisect_left(table.starts, start, seen)
-        between = set(map(table.message_of, range(seen, until)))
-        if message >= len(request.messages) or between - {None, last}:
+        if message >= len(request.messages):
             return
-        seen, last = until, message
-        if table.message_of(until) != message:
-            continue  # it writes nothing, or its round begins with the message before it
         if not start or request.messages[message].get("role") in RESULT_ROLES:
+            continue
+        if message not in parting or spans[message].start != start:
             continue
         row = bisect_left(rows, start, row, key=_get_first)
         while row < len(rows) and not ((token := rows[row][3]) and token.control):
