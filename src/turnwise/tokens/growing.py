@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 from turnwise.engine.provenance.piece_table import PieceTable, is_message
 from turnwise.engine.provenance.rendering import Rendering
-from turnwise.engine.provenance.trails import BEGIN, BOUND, DONE, END, LOOP, NEXT, Output
+from turnwise.engine.provenance.trails import BEGIN, DONE, END, LOOP, Output
 from turnwise.errors import MessageError, short_repr
 from turnwise.messages import ReadMessages
 from turnwise.messages.roles import ASSISTANT_ROLES, RESULT_ROLES
@@ -153,7 +153,9 @@ class EncodedPrefix:
                     yield count, len(prompt)
                     continue
                 rest = prompt.hide_before(point.item, point.start)
-                if _has_later_messages(rest, point) and find_content_end(
+                spans = find_message_spans(rest.piece_table)
+                # A message that is written before the point, and then again, has its place there.
+                if min(spans, default=-1) >= point.message and find_content_end(
                     rest.piece_table, TextSpan(0, len(rest))
                 ):
                     yield count, rest
@@ -167,11 +169,6 @@ class EncodedPrefix:
             )
         except RecursionError:  # of values that are nested deeply
             return False
-
-
-def _has_later_messages(rest: Rendering, point: Checkpoint) -> bool:
-    """Return whether only messages from a checkpoint on are written after it: others may have their place there."""
-    return min(find_message_spans(rest.piece_table), default=-1) >= point.message
 
 
 def _get_rules(request: EncodeRequest) -> EncodingRules:
@@ -302,15 +299,19 @@ def _encode_from(
     if not specials.matches or specials.matches[0][:3:2] != (begin, token):
         return None  # the token strips white space before it
     first = bisect_left(earlier.turns, point.message, key=_get_first)
-    if not _has_later_messages(rest, point):
-        return None
+    spans = find_message_spans(rest.piece_table)
+    if len(messages) - 1 not in spans or min(spans) < point.message:
+        return None  # a message has its place before the checkpoint, or may have it there
     now = _get_messages(request)
     known = dict(earlier.find_prompts(now, text))
     for turn in reversed(earlier.turns[first:]):  # the first of a message is the last here
-        if text.startswith(earlier.text[point.start : turn.start], point.start) and (
-            earlier.messages[: turn.message] == now[: turn.message]  # or its prompt is another
-        ):
-            known[turn.message] = turn.start
+        is_equal = (
+            turn.message in spans
+            and spans[turn.message].start <= turn.start
+            and text.startswith(earlier.text[point.start : turn.start], point.start)
+        )
+        if is_equal and earlier.messages[: turn.message] == now[: turn.message]:
+            known[turn.message] = turn.start  # its prompt is the same, too
     found, untrained = find_turns(request, rest, messages, specials, point.message, known)
     turns = [*earlier.turns[:first], *found]
     weights = weigh(messages)
@@ -404,9 +405,8 @@ def _find_checkpoints(
     for message, item, start in _find_marks(output, begin.item, begin.start):
         if message >= len(request.messages):
             return
-        if not start or request.messages[message].get("role") in RESULT_ROLES:
-            continue
-        if message not in parting or spans[message].start != start:
+        is_result = request.messages[message].get("role") in RESULT_ROLES
+        if not start or is_result or message not in parting or spans[message].start != start:
             continue
         row = bisect_left(rows, start, row, key=_get_first)
         while row < len(rows) and not ((token := rows[row][3]) and token.control):
@@ -418,14 +418,14 @@ def _find_checkpoints(
 
 
 def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the messages that the only open loop takes: index, index of the mark, and character; in ascending order.
+    """Yield the messages that the only open loop takes: index, index of the mark, and character.
 
     Args:
         output: what the program wrote.
         item: where to begin: at the beginning, or at such a mark.
         place: the character there.
     """
-    depth, last = min(item, 1), -1
+    depth = min(item, 1)
     for index in range(item, len(output), 2):
         text, trail = output[index], output[index + 1]
         if text:
@@ -436,13 +436,8 @@ def _find_marks(output: Output, item: int, place: int) -> Iterator[tuple[int, in
             depth += 1
         elif trail is DONE or trail is END:
             depth -= 1
-        elif trail is NEXT or trail[0] is BOUND:
-            return  # a loop over numbers: which message it writes is known only later
-        elif is_message(trail):
-            if trail[1] <= last or depth != 1:
-                return  # messages are not written one after another
-            last = trail[1]
-            yield last, index, place
+        elif is_message(trail) and depth == 1:
+            yield trail[1], index, place
 
 
 def _count_nodes(output: Output, first: int) -> int | None:
