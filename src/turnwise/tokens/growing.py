@@ -8,13 +8,13 @@ text, the authors of its characters, its special tokens, its turns and its ids:
     now      <|user|>Q1<|assistant|>A1<|end|> <|user|>Q2<|end|> <|assistant|>A2<|end|> <|user|>Q3<|end|> <|assistant|>
              ids and turns are kept          ^ checkpoint: from here on as `encode` does it
 
-A checkpoint is the mark of a message in the only loop of the template, behind which comes a special token: the text
+A checkpoint is the mark of a message in the only open loop, behind which comes a special token: the text
 before a special token is encoded by itself. Whatever looks ahead from the text before a checkpoint must see the same as
 before, so all of these are needed, or everything is encoded anew:
 
 * both outputs are equal up to the end of the special token, and as far beyond it as any token or stop may reach;
 * the message at the checkpoint is in both conversations, and is no tool result, which belongs to the turn before it;
-* no message was written before the loop took it, and the round begins with its own: templates may write them twice;
+* earlier messages were written before it, its own and later ones behind it: templates may write some twice;
 * every turn before the checkpoint is history in both, or in neither: what a turn looks like may depend on that.
 
 The result is that of `encode` in every respect. Only origins are paid for what is new alone: with limits that are too
@@ -393,8 +393,8 @@ def _find_checkpoints(
 ) -> Iterator[Checkpoint]:
     """Yield the checkpoints of a conversation from one on.
 
-    The place of a message is where it is written first, which may be in a block, or from another list. Before that of
-    the message at a checkpoint are those of all before it, and of no other.
+    The place of a message is where it is written first, which may be in a block, or from another list. A checkpoint
+    parts the places: those of all earlier messages are before it, that of its own and those of later ones behind it.
     """
     reach = max([encoder_for(request.tokenizer).matcher.longest, *map(len, request.stops)])
     row, spans = begin.row, find_message_spans(table)
