@@ -183,7 +183,7 @@ def test_a_child_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_texts_that_do_not_join(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table, its pieces and the texts after a place all belong to the text, or are untrusted."""
     prompt = turnwise.compile("<s>{{ messages[1].content }}").render(CHAT, normalise=False)
-    broken = rendering.Rendering("<e>hello", prompt.source, prompt.output)
+    broken = rendering.Rendering("<e>hello", prompt._source, prompt.output)
     assert piece_table.read_texts_after(broken.output, broken.text, 0)[1] != [0]
     with pytest.warns(turnwise.TurnwiseWarning, match="a defect of turnwise"):
         table = broken.piece_table

@@ -103,7 +103,7 @@ def test_arguments_of_one_form_are_joined(name: str) -> None:
         messages = chat(arguments, f"question {number}") * dice.randint(1, 3)
         found = renderer.render(messages)
         assert found.pieces == program.render(messages).pieces
-    assert found.join_sections() is not None
+    assert found._join_sections() is not None
 
 
 @pytest.mark.parametrize("key", [None, 1.5, True, 7, "a b"])

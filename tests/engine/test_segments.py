@@ -432,7 +432,7 @@ def test_pieces_of_sections_know_the_expressions_that_wrote_them() -> None:
     renderer = turnwise.load("chatml").renderer
     for _ in range(3):
         found = renderer.render(MESSAGES)
-    assert found.join_sections() is not None
+    assert found._join_sections() is not None
     expected = renderer.with_programs(lambda same: same).render(MESSAGES)
     places = [[piece.expression for piece in one.pieces] for one in (found, expected)]
     assert places[0] == places[1]
@@ -446,7 +446,7 @@ def test_pieces_of_rounds_with_loops_in_them_are_joined(source: str) -> None:
     for _ in range(6):
         found = renderer.render(MESSAGES)
         assert found.pieces == program.render(MESSAGES).pieces
-    assert found.join_sections() is not None
+    assert found._join_sections() is not None
     places = [
         [piece.expression for piece in one.render(MESSAGES).pieces] for one in (renderer, program)
     ]
@@ -458,7 +458,7 @@ def test_pieces_of_long_conversations_are_joined_from_sections() -> None:
     renderer = turnwise.load("qwen3").renderer
     for count in (2, 2, 2, 2, 600, 601):
         found = renderer.render(MESSAGES[1:3] * count)
-        joined = found.join_sections()
+        joined = found._join_sections()
     assert joined is not None and len(joined[0]) == len(found.pieces) > 4_000
     expected = renderer.with_programs(lambda same: same).render(MESSAGES[1:3] * count)
     assert found.pieces == expected.pieces

@@ -220,7 +220,7 @@ class Rendering:
         unwritten: Suspects | None = None,
     ) -> None:
         self.text = text
-        self.source = source
+        self._source = source
         self._output = output  # mostly only the text is wanted
         self.plain_kind = plain_kind  # of the messages, see `find_plain_kind`
         self.unwritten = unwritten  # None if nothing is known
@@ -268,21 +268,21 @@ class Rendering:
     def output(self) -> Output:
         """What the program wrote: texts and their trails, alternately."""
         if self._output is None:
-            self._output = self.source.find_output(self.text)
+            self._output = self._source.find_output(self.text)
         return self._output
 
     def make_follower(self) -> Follower:
         """Return what follows the trails of the rendering, within its budget."""
-        return self.source.make_follower()
+        return self._source.make_follower()
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
         """The text, cut where the origin changes."""
         if self._pieces is None:
-            texts, origins = self.join_sections() or find_pieces(self, self.piece_table)
+            texts, origins = self._join_sections() or find_pieces(self, self.piece_table)
             pieces = tuple(map(new_tuple, repeat(Piece), zip(texts, origins, strict=True)))
             # Pieces share a dictionary: few are asked what wrote them.
-            shared: JsonObject = {"_written": (self.source, self.text, texts, origins, {})}
+            shared: JsonObject = {"_written": (self._source, self.text, texts, origins, {})}
             for piece in pieces:
                 piece.__dict__ = shared
             self._pieces = pieces
@@ -302,7 +302,7 @@ class Rendering:
             [('image', 'messages[0].content[0]', '<|vision_start|><|image_pad|><|vision_end|>')]
         """
         if self._media is None:
-            found = find_media_parts(self.source.with_parts)
+            found = find_media_parts(self._source.with_parts)
             kinds = {self._path_as_given(path): kind for path, kind in found}
             # Pieces take longer than encoding, and few conversations have media.
             self._media = find_media(kinds, self.pieces) if kinds else ()
@@ -315,9 +315,9 @@ class Rendering:
             self._piece_table = PieceTable(self.output, self.text, self.make_follower())
         return self._piece_table
 
-    def join_sections(self) -> FoundPieces | None:
+    def _join_sections(self) -> FoundPieces | None:
         """Return the pieces of what segments wrote; None if that takes the piece table."""
-        output, source = self.output, self.source
+        output, source = self.output, self._source
         if type(output) is not SectionedOutput or source.aliases or self._positions is not None:
             return None
         if len(output.sections) > MAX_SECTIONS:
@@ -367,7 +367,7 @@ class Rendering:
     @property
     def writers(self) -> list[WrittenSpan]:
         """Which expressions and texts of the template wrote which characters; empty if that is not known."""
-        return self.source.find_writers(self.text)
+        return self._source.find_writers(self.text)
 
     def hide_before(self, item: int, start: int) -> Rendering:
         """Return the same rendering without the origins of its first characters.
@@ -377,7 +377,7 @@ class Rendering:
             start: the character at which that message begins.
         """
         output = ["", LOOP, self.text[:start], LOST, *self.output[item:]]
-        return Rendering(self.text, self.source, output)
+        return Rendering(self.text, self._source, output)
 
     def origin(
         self, leaf: Leaf, message: int | None, generation: bool, part: Path | None = None
@@ -389,7 +389,7 @@ class Rendering:
         if type(leaf) is Written:
             leaf, part = leaf
         if type(leaf) is int:
-            line, column = self.source.nodes[leaf]
+            line, column = self._source.nodes[leaf]
             return new_tuple(
                 Origin, ("template", line, column, leaf, None, False, message, generation, (), part)
             )
@@ -410,7 +410,7 @@ class Rendering:
 
     def _path_as_given(self, path: Path) -> Path:
         # Templates see reasoning under more keys than it was given, and messages may have been moved.
-        aliases, positions = self.source.aliases, self._positions
+        aliases, positions = self._source.aliases, self._positions
         if (aliases or positions) and path[0] == "messages" and len(path) > 1:
             name = aliases.get(path[1:3])  # type: ignore[arg-type]  # an index and a key
             if name is not None:
@@ -527,7 +527,7 @@ def append_reply(
         out += (text, 0 if name is None else (whole, name))
     out += ("", DONE)
     text = prompt.text + "".join(text for text, _ in parts)
-    return Rendering(text, prompt.source, out)
+    return Rendering(text, prompt._source, out)
 
 
 def _restore_rendering(

@@ -214,7 +214,7 @@ class Segments:
                     find_pieces(rendering, PieceTable(output, rendering.text, follower))
                     for output in (traced[1], rendering.output)
                 ]
-                joined = Rendering(rendering.text, rendering.source, traced[1]).join_sections()
+                joined = Rendering(rendering.text, rendering._source, traced[1])._join_sections()
                 self._has_origins &= not follower.problems and ours == theirs == (joined or ours)
             self._recordings += 1
             if self._recordings > FREELY_LEARNED:
